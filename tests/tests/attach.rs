@@ -180,11 +180,19 @@ fn a_program_outlives_the_command_that_has_attached_to_it() {
     program.wait_until("it is within its budget", |kib| kib <= BUDGET_KIB);
     let pid = program.pid().to_string();
     assert_refused(&run(&["attach", &pid]), "is in a run of coldpress already");
+    // The program does not descend from what has attached to it.
+    let told = run(&["ctl", &pid, "get", "budget_bytes"]);
+    let (said, budget) = (String::from_utf8_lossy(&told.stdout), BUDGET_KIB << 10);
+    assert_eq!(said, format!("{budget}\n"), "{told:?}");
+    let told = run(&["why", &pid]);
+    assert!(String::from_utf8_lossy(&told.stdout).contains("in place, managed"), "{told:?}");
     attached.0.kill().expect("it is ours");
     attached.finish();
     // It checks all of its memory some times more.
     sleep(Duration::from_millis(300));
     assert_refused(&run(&["detach", &pid]), "was not attached to");
+    let told = run(&["ctl", &pid, "get"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("is in no coldpress run"), "{told:?}");
     program.finish();
 }
 

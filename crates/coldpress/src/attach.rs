@@ -6,7 +6,6 @@
 //! their services serve them.
 
 use std::collections::HashSet;
-use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +21,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use crate::args::{AttachArgs, DetachArgs};
 use crate::broker::Broker;
 use crate::config::RunConfig;
-use crate::directory::{LIBRARY_NAME, PUT_IN_NAME, SOCKET_NAME};
+use crate::directory::{SOCKET_NAME, leader_in, library_in};
 use crate::pause::pause;
 use crate::preload::Preload;
 use crate::supervise::{Ending, ExitReport};
@@ -125,15 +124,6 @@ fn no_process(process: u32) -> Failure {
     Failure::ours(format!("there is no process {process}"), way_out)
 }
 
-/// Returns the path of the library in `process`, if it has one.
-fn library_in(process: u32) -> Option<String> {
-    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-    let maps = String::from_utf8_lossy(&maps);
-    let mut files = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
-    let is_one = |file: &&str| file.ends_with(LIBRARY_NAME) || file.ends_with(PUT_IN_NAME);
-    files.find(is_one).map(str::to_owned)
-}
-
 /// Puts the library into the programs. Fails if none takes it; returns how many did.
 fn put_into(broker: &Broker, programs: &[Target]) -> Result<usize> {
     programs.iter().for_each(|program| tree::adopt(program.process));
@@ -201,10 +191,7 @@ fn try_detach(process: u32) -> Result<()> {
         Failure::ours(cause, "`pgrep -a coldpress` lists the runs of coldpress")
     };
     proc::pidfd_of(process).ok_or_else(|| no_process(process))?;
-    let library = library_in(process).ok_or_else(not_attached)?;
-    // The name of the run's directory has the number of the process that leads it.
-    let leader = library.rsplit('/').nth(1).and_then(|name| name.split('-').nth(1)?.parse().ok());
-    let leader: u32 = leader.ok_or_else(not_attached)?;
+    let leader = leader_in(process).ok_or_else(not_attached)?;
     let pidfd = proc::pidfd_of(leader).ok_or_else(not_attached)?;
     let words = proc::text(leader, "cmdline").unwrap_or_default();
     let pid = Pid::from_raw(leader.cast_signed()).ok_or_else(not_attached)?;

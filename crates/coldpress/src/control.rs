@@ -17,7 +17,7 @@ use coldpress_runtime::knobs::Knobs;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::{AsFd, OwnedFd, SysResult};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
 use serde_json::{Value, json};
 
 use crate::budget::{Ask, Budget};
@@ -101,9 +101,13 @@ pub(crate) fn may(peer: Peer) -> bool {
 
 /// Makes the failure for a peer that may not control this run.
 pub(crate) fn not_permitted(peer: Peer) -> Failure {
-    let ours = rustix::process::geteuid().as_raw();
-    let cause = format!("user {} may not control this run, which is of user {ours}", peer.user);
-    Failure::ours(cause, format!("do it as user {ours} or as root"))
+    refused(peer.user, rustix::process::geteuid().as_raw())
+}
+
+/// Makes the failure for a `user` that may not control a run of another one.
+pub(crate) fn refused(user: u32, of: u32) -> Failure {
+    let cause = format!("user {user} may not control this run, which is of user {of}");
+    Failure::ours(cause, format!("do it as user {of} or as root"))
 }
 
 /// Answers a request. The process that asked may have gone.
@@ -123,9 +127,10 @@ fn file_of(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns what a file that came with an answer holds. Whatever was sent in its place, no read
-/// waits: a pipe, for one, cannot be read at an offset.
+/// Returns what a file that came with an answer holds. Fails for all but files in memory: another
+/// file system (FUSE) may never say how long its file is, or what is in it.
 fn text_of(file: OwnedFd) -> io::Result<Vec<u8>> {
+    fcntl_get_seals(&file)?;
     let file = File::from(file);
     let length = file.metadata()?.len().min(FILE_ANSWER_MAX) as usize;
     let mut text = vec![0; length];
@@ -141,7 +146,8 @@ pub(crate) fn refusal(failure: &Failure) -> Value {
 /// Reads an answer: the document, or what is wrong. Returns `None` when `packet` is no answer. Any
 /// process may have made the socket and written the answer, so the text is made fit to be printed.
 fn of_answer(packet: &[u8]) -> Option<Result<Value, Failure>> {
-    let document = printable_document(serde_json::from_slice(packet).ok()?);
+    let document: Value = serde_json::from_slice(packet).ok().filter(Value::is_object)?;
+    let document = printable_document(document);
     let Some(error) = document.get("error") else { return Some(Ok(document)) };
     let part = |name: &str| error.get(name).and_then(Value::as_str);
     Some(Err(Failure::ours(part("cause")?, part("way_out")?)))
@@ -188,6 +194,10 @@ mod tests {
         assert_eq!(of_request(&request(&[])), Some(""));
         assert_eq!(of_request(b"GET / HT"), None);
         assert_eq!(of_answer(b"hello"), None);
+        for no_object in ["[]", "7", "null", "\"x\"", "[{ \"error\": 1 }]"] {
+            assert_eq!(of_answer(no_object.as_bytes()), None, "{no_object}");
+        }
+        assert_eq!(of_answer(br#"{ "error": 7 }"#), None);
         let answer = json!({ "knobs": { "writeback": "off" } });
         assert_eq!(of_answer(answer.to_string().as_bytes()), Some(Ok(answer)));
         let shown = of_answer(br#"{ "knobs": { "codec": "wk\u001b[2J" } }"#).unwrap().unwrap();
@@ -210,10 +220,10 @@ mod tests {
 
     /// The risk: whoever made the socket has `ctl` wait for ever, or read what does not end.
     #[test]
-    fn a_pipe_or_a_device_in_place_of_a_file_is_no_answer() {
+    fn what_is_no_file_in_memory_is_no_answer() {
         let (pipe, _writer) = io::pipe().unwrap();
-        let zeros = File::open("/dev/zero").unwrap();
-        for wrong in [OwnedFd::from(pipe), OwnedFd::from(zeros)] {
+        let files = ["/dev/zero", "/proc/self/maps", "/"].map(|path| File::open(path).unwrap());
+        for wrong in files.map(OwnedFd::from).into_iter().chain([OwnedFd::from(pipe)]) {
             let (ours, theirs) = net::pair().unwrap();
             net::send(theirs.as_fd(), b"{}", &[wrong.as_fd()]).unwrap();
             assert_eq!(exchange(&ours, &request(&[]), PATIENCE).unwrap(), None);

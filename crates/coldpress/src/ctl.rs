@@ -33,7 +33,7 @@ pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
 /// Does what `args` ask for, and returns the text to print.
 fn try_ctl(args: &CtlArgs, interrupt: Option<&Interrupt>) -> Result<String> {
     let keeper = Keeper::of(args.process)?;
-    let ask = |settings: &[String]| keeper.ask(args.process, settings, control::PATIENCE);
+    let ask = |settings: &[String]| keeper.ask(settings, control::PATIENCE);
     match &args.verb {
         CtlVerb::Get { name: Some(name) } => one(&ask(&[])?, name, args.json),
         CtlVerb::Get { name: None } if args.json => Ok(format!("{:#}\n", ask(&[])?)),

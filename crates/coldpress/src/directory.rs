@@ -2,6 +2,8 @@
 //! lies in it.
 
 use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
 
 /// The name of the socket in the run's directory.
 pub(crate) const SOCKET_NAME: &str = "socket";
@@ -19,6 +21,26 @@ pub(crate) fn directory_prefix(launcher: u32) -> String {
 
 /// Returns whether a directory of a run can be called `name`.
 pub(crate) fn is_directory_name(name: &OsStr) -> bool {
-    let parts = name.to_str().and_then(|name| name.strip_prefix("coldpress-")?.split_once('-'));
-    parts.is_some_and(|(launcher, rest)| launcher.parse::<u32>().is_ok() && rest.len() == 6)
+    leader_named(name).is_some()
+}
+
+/// Returns the process that leads the run whose directory is called `name`, if one can be.
+pub(crate) fn leader_named(name: &OsStr) -> Option<u32> {
+    let (leader, rest) = name.to_str()?.strip_prefix("coldpress-")?.split_once('-')?;
+    leader.parse().ok().filter(|_| rest.len() == 6)
+}
+
+/// Returns the path of the library in `process`, if it has one.
+pub(crate) fn library_in(process: u32) -> Option<PathBuf> {
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let maps = String::from_utf8_lossy(&maps);
+    let mut files = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    let is_one = |file: &&str| file.ends_with(LIBRARY_NAME) || file.ends_with(PUT_IN_NAME);
+    files.find(is_one).map(PathBuf::from)
+}
+
+/// Returns the process that leads the run whose library is in `process`, by the library's path. A
+/// program can map a file of any name.
+pub(crate) fn leader_in(process: u32) -> Option<u32> {
+    leader_named(library_in(process)?.parent()?.file_name()?)
 }

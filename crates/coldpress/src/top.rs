@@ -52,10 +52,10 @@ fn try_top(args: &TopArgs, interrupt: &Interrupt) -> Result<String> {
         terminal::check()?;
     }
     let target = args.process.map_or(Target::All, Target::One);
-    let mut sampler = Sampler::new(target, !is_for_scripts);
+    let mut sampler = Sampler::new(target, !is_for_scripts)?;
     let mut sample = look(&mut sampler, target)?;
     if !is_for_scripts {
-        let mut state = State::new(args.all);
+        let mut state = State::new(args.all || args.process.is_some());
         state.take(sample);
         return Ok(match terminal::show(state, sampler, args.interval, interrupt)? {
             End::Quit => String::new(),
@@ -68,7 +68,7 @@ fn try_top(args: &TopArgs, interrupt: &Interrupt) -> Result<String> {
     Ok(if args.json {
         format!("{:#}\n", sample.document())
     } else {
-        table::text(&sample, &Order::new(args.all))
+        table::text(&sample, &Order::new(args.all || args.process.is_some()))
     })
 }
 
@@ -81,7 +81,7 @@ fn look(sampler: &mut Sampler, target: Target) -> Result<Sample> {
     }
 }
 
-/// Returns whether no signal has come, after waiting so long for one.
+/// Waits for `interval`. Returns whether no signal has come meanwhile.
 fn wait(interval: Duration, interrupt: &Interrupt) -> bool {
     const STEP: Duration = Duration::from_millis(50);
     let mut left = interval;

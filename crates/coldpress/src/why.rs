@@ -42,10 +42,13 @@ pub(crate) fn why(args: &WhyArgs) -> ExitCode {
 fn explain(args: &WhyArgs) -> Result<String> {
     let number = args.process;
     let keeper = Keeper::of(number)?;
-    let run = keeper.ask(number, &[PROCESSES.to_owned()], control::PATIENCE)?;
+    let run = keeper.ask(&[PROCESSES.to_owned()], control::PATIENCE)?;
     let tree = run["tree"].as_array().map(Vec::as_slice).unwrap_or_default();
     let process = tree.iter().find(|it| it["process"] == number).ok_or_else(|| {
-        let cause = format!("process {number} is of the run, but no program that holds memory");
+        let cause = match run["processes_left_out"].as_u64() {
+            Some(1..) => format!("process {number} is not among the largest of its run"),
+            _ => format!("process {number} is of the run, but no program that holds memory"),
+        };
         Failure::ours(cause, "give the number of a program, which `coldpress top` lists")
     })?;
     let is_joined = process["joined"] == true;

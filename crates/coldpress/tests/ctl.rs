@@ -274,5 +274,51 @@ fn strangers_are_refused() {
         assert_fails(&output, 1, &["user 65534", "user 0"]);
     }
     assert_eq!(told(run.program, &["get", "enabled"]), "on\n");
+    // Whatever a keeper of another user tells is not shown among one's own runs.
+    let mut command = Command::new(&copy);
+    command.args(["top", "--json", "--interval", "0.1"]).current_dir("/");
+    let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
+    let all: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let keeper = keeper_of(run.program);
+    let is_it = |it: &&Value| it["keeper"] == keeper;
+    let named = all["not_shown"].as_array().unwrap().iter().find(is_it).expect("it is named");
+    assert!(named["user"] == 0 && named["why"] == "only that user and root see it", "{named}");
+    assert_eq!(all["runs"].as_array().unwrap().iter().find(is_it), None);
+    run.finish();
+}
+
+/// Returns the number in the path of a run's socket.
+fn keeper_of(process: u32) -> u32 {
+    let socket = socket_of(process).display().to_string();
+    let number = socket.rsplit('/').nth(1).and_then(|name| name.split('-').nth(1));
+    number.expect("the directory has a number").parse().expect("it is the keeper's")
+}
+
+#[test]
+fn sockets_that_pose_as_those_of_a_run_hold_nobody_up() {
+    if !can_manage() {
+        return;
+    }
+    let run = Waiting::start(&[], WAITING);
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    // They are in the list before the true one, by the numbers of the program and its keeper. Not
+    // all of their paths are text.
+    let mut fakes = Vec::new();
+    for number in [run.program, keeper_of(run.program)] {
+        let mut name = format!("coldpress-{number}-").into_bytes();
+        for rest in [&b"000000"[..], b"\xff00000"] {
+            name.truncate(name.iter().rposition(|byte| *byte == b'-').unwrap() + 1);
+            name.extend(rest);
+            let directory = place.path().join(OsStr::from_bytes(&name));
+            fs::create_dir(&directory).unwrap();
+            let path = directory.join("socket").into_os_string().into_vec();
+            fakes.push(net::listen(&CString::new(path).unwrap()).unwrap());
+        }
+    }
+    let begun = Instant::now();
+    assert_eq!(told(run.program, &["get", "enabled"]), "on\n");
+    assert_eq!(told(run.launcher(), &["get", "enabled"]), "on\n");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    drop(fakes);
     run.finish();
 }

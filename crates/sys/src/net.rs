@@ -16,9 +16,20 @@ use crate::error::{SysError, SysResult};
 /// Maximum descriptors in one packet.
 pub const DESCRIPTORS_MAX: usize = 5;
 
-/// Connects to the packet socket at `path`.
+/// Connects to the packet socket at `path`. Waits while as many connections as the listener allows
+/// wait to be accepted.
 pub fn connect(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
-    let socket = packet_socket(SocketFlags::empty())?;
+    connect_with(path, SocketFlags::empty())
+}
+
+/// Connects to the packet socket at `path` as [`connect`] does, but fails with `EAGAIN` in place of
+/// waiting. Neither does the connection wait.
+pub fn connect_now(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
+    connect_with(path, SocketFlags::NONBLOCK)
+}
+
+fn connect_with(path: &core::ffi::CStr, flags: SocketFlags) -> SysResult<OwnedFd> {
+    let socket = packet_socket(flags)?;
     let address = SocketAddrUnix::new(path).map_err(SysError::of("sockaddr_un"))?;
     rustix::net::connect(&socket, &address).map_err(SysError::of("connect"))?;
     Ok(socket)

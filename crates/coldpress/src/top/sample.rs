@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 
 use crate::control::{PROCESSES, TIMELINE};
 use crate::proc;
-use crate::runs::Keeper;
+use crate::runs::{self, Keeper};
 
 /// The time to wait for an answer. Keepers answer within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time for which a keeper that gave no answer is not asked again: another one may hold up all.
+/// The time in which a look begins to ask, so that no number of silent keepers holds up the others for long.
+const LOOK_MAX: Duration = Duration::from_secs(3);
+/// The time for which a keeper that gave no answer is not asked again.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The version of the document's keys.
 const SCHEMA: u32 = 1;
@@ -54,50 +56,84 @@ pub(super) struct Sample {
     pub(super) silent: Vec<Silent>,
 }
 
+/// The one run to look at, and when its keeper began: its number may be used again.
+type Followed = (Keeper, Option<u64>);
+
 /// What looks at the runs, again and again.
 pub(super) struct Sampler {
-    target: Target,
+    followed: Option<Followed>,
     wants_timelines: bool,
+    /// The first keeper for which the last look had no time left.
+    next: u32,
     before: BTreeMap<u32, Value>,
     paused: BTreeMap<u32, (Instant, Failure)>,
 }
 
 impl Sampler {
-    pub(super) fn new(target: Target, wants_timelines: bool) -> Self {
-        Self { target, wants_timelines, before: BTreeMap::new(), paused: BTreeMap::new() }
+    /// Fails when the one run that is wanted is not there.
+    pub(super) fn new(target: Target, wants_timelines: bool) -> Result<Self> {
+        let followed = match target {
+            Target::One(process) => {
+                let keeper = Keeper::of(process)?;
+                let began = proc::began(keeper.process());
+                Some((keeper, began))
+            }
+            Target::All => None,
+        };
+        let (before, paused) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { followed, wants_timelines, next: 0, before, paused })
     }
 
-    /// Looks once. Fails when the one run that is wanted is not there.
+    /// Looks once. Fails when the one run that is wanted has ended.
     pub(super) fn look(&mut self) -> Result<Sample> {
-        let wanted = match self.target {
-            Target::One(process) => vec![(process, Keeper::of(process)?)],
-            Target::All => {
-                let with_number = |keeper: Keeper| (keeper.process(), keeper);
-                Keeper::all().into_iter().map(with_number).collect()
+        let mut wanted = match &self.followed {
+            Some((keeper, began)) if proc::began(keeper.process()) == *began => {
+                vec![keeper.clone()]
             }
+            Some((keeper, _)) => {
+                let cause = format!("the run of keeper {} has ended", keeper.process());
+                return Err(Failure::ours(cause, "`coldpress top` lists those that there are"));
+            }
+            None => Keeper::all(),
         };
-        let is_there = |keeper: &u32| wanted.iter().any(|(_, it)| it.process() == *keeper);
+        let is_there = |keeper: &u32| wanted.iter().any(|it| it.process() == *keeper);
         self.before.retain(|keeper, _| is_there(keeper));
         self.paused.retain(|keeper, (until, _)| is_there(keeper) && Instant::now() < *until);
+        // Those that answer come first, and the others in turn.
+        wanted.sort_by_key(|it| {
+            (!self.before.contains_key(&it.process()), it.process() < self.next, it.process())
+        });
+        let until = Instant::now() + LOOK_MAX;
         let mut sample = Sample::default();
-        for (asked_about, keeper) in &wanted {
-            match self.ask(keeper, *asked_about) {
+        self.next = 0;
+        for keeper in &wanted {
+            match self.ask(keeper, until) {
                 Ok(run) => sample.runs.push(run),
                 Err(failure) => {
-                    let (keeper, user) = (keeper.process(), proc::user(keeper.process()));
+                    let (keeper, user) = (keeper.process(), keeper.user());
                     sample.silent.push(Silent { keeper, user, failure });
                 }
             }
         }
+        sample.runs.sort_by_key(|run| run.keeper);
+        sample.silent.sort_by_key(|silent| silent.keeper);
         Ok(sample)
     }
 
-    fn ask(&mut self, keeper: &Keeper, asked_about: u32) -> Result<Run> {
+    fn ask(&mut self, keeper: &Keeper, until: Instant) -> Result<Run> {
         let number = keeper.process();
+        // Any user can listen as a run does, and tell anything.
+        if self.followed.is_none() && !runs::may_ask(keeper.user()) {
+            return Err(Failure::ours("only that user and root see it", "run this as root"));
+        }
         if let Some((_, failure)) = self.paused.get(&number) {
             return Err(failure.clone());
         }
-        let ask = |what: &str| keeper.ask(asked_about, &[what.to_owned()], PATIENCE);
+        if Instant::now() >= until {
+            self.next = if self.next == 0 { number } else { self.next };
+            return Err(Failure::ours("not asked: others took too long to answer", "wait"));
+        }
+        let ask = |what: &str| keeper.ask(&[what.to_owned()], PATIENCE);
         let begun = Instant::now();
         let answer = ask(PROCESSES).inspect_err(|failure| {
             if begun.elapsed() >= PATIENCE {

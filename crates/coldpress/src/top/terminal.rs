@@ -154,7 +154,7 @@ fn ignore_interruption(error: io::Error) -> io::Result<bool> {
 fn change(request: &Request) -> Result<String> {
     let Request { keeper: number, setting } = request;
     let keeper = Keeper::of(*number)?;
-    let ask = |settings: &[String]| keeper.ask(*number, settings, control::PATIENCE);
+    let ask = |settings: &[String]| keeper.ask(settings, control::PATIENCE);
     if setting == thaw::ON {
         thaw::check_room(*number, thaw::away(&ask(&[])?))?;
     }
