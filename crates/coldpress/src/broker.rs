@@ -20,7 +20,7 @@ mod door;
 mod exporter;
 mod figures;
 mod hear;
-mod late;
+pub(crate) mod late;
 mod looks;
 mod member;
 mod metrics;

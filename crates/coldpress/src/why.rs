@@ -17,6 +17,7 @@ use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
 use crate::args::WhyArgs;
+use crate::broker::late::WORTH_IT;
 use crate::control::{self, PROCESSES};
 use crate::runs::Keeper;
 use crate::text::printable;
@@ -143,7 +144,14 @@ fn lines(document: &Value) -> String {
     let held = bytes(&process["used_bytes"]);
     if process["joined"] != true {
         let why = process["why"].as_str().map_or_else(
-            || "it joins the run when it has grown to some 4 MiB".to_owned(),
+            || match process["used_bytes"].as_u64() {
+                Some(used) if used >= WORTH_IT.bytes().0 as u64 => {
+                    "it is large enough, and about to join the run".to_owned()
+                }
+                _ => {
+                    format!("it joins the run when it has grown to some {}", show(WORTH_IT.bytes()))
+                }
+            },
             |why| format!("it {why}"),
         );
         line(format!("process {number} ({name}) holds {held} and is not managed: {why}"));
@@ -193,9 +201,7 @@ fn staying(run: &Value, managed: &Value) -> Vec<String> {
         reasons.push(format!("{shared} are shared with relatives since a fork, and leave last"));
     }
     let (used, budget) = (bytes(&run["used_bytes"]), bytes(&run["budget_bytes"]));
-    reasons.push(format!(
-        "the run holds {used} of {budget}; what was not touched longest leaves first"
-    ));
+    reasons.push(format!("the run holds {used} of {budget}; the longest untouched leaves first"));
     reasons
 }
 
@@ -235,7 +241,9 @@ mod tests {
         let run = json!({});
         let mut process = json!({ "process": 7, "name": "job", "joined": false });
         let told = |process: &Value| lines(&document(&run, process, &Kept::default()));
-        assert!(told(&process).contains("has grown to"));
+        assert!(told(&process).contains("has grown to some 4 MiB"));
+        process["used_bytes"] = json!(300 << 20);
+        assert!(told(&process).ends_with("is large enough, and about to join the run\n"));
         process["why"] = json!("is static");
         assert!(told(&process).ends_with("is not managed: it is static\n"));
     }

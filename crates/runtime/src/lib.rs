@@ -47,6 +47,9 @@ mod pages;
 mod policy;
 mod watermarks;
 
+// For the launcher, which tells what is not managed.
+pub use pages::{GUARD_BYTES_MAX, REGION_BYTES_MIN};
+
 // What only the service needs: the launcher does without.
 #[cfg(any(feature = "preload", test))]
 mod allowance;

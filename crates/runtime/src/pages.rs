@@ -31,7 +31,11 @@ pub(crate) const RUN_PAGES: usize = 32;
 pub(crate) const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
 /// Least size of a managed mapping: one run. Smaller ones add up to little, and each would cost a
 /// mapping of the kernel's.
-pub(crate) const REGION_BYTES_MIN: Bytes = RUN_BYTES;
+pub const REGION_BYTES_MIN: Bytes = RUN_BYTES;
+/// Largest size of a guard. A writable mapping right above an inaccessible one of at most this size
+/// is taken for a thread's stack with its guard (pthread_attr_setguardsize(3): one page by default;
+/// Java asks for more) and left alone.
+pub const GUARD_BYTES_MAX: Bytes = Bytes(16 * PAGE_BYTES);
 /// Step and maximum of the exponent of a run's sampling interval. A run whose sample was touched is
 /// sampled in a fourth of the rounds as before, and in at least one of 2^6 rounds.
 const HOT_STEP: u8 = 2;

@@ -17,7 +17,7 @@ use crate::pause::pause;
 use crate::proc;
 
 /// The memory from which on a process gets the library. Smaller ones are not worth a service.
-pub(super) const WORTH_IT: PageCount = Bytes::mib(4).pages_down();
+pub(crate) const WORTH_IT: PageCount = Bytes::mib(4).pages_down();
 
 /// The time after which a process is tried again that is in a state that may pass.
 const AGAIN: Duration = Duration::from_millis(500);

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::column::Column;
 use super::row::{Figures, Fold, Id, Row};
 use super::sample::{Run, Sample, Silent, number};
+use crate::broker::late::WORTH_IT;
 
 /// How the user wants to see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +130,10 @@ fn row_of_process(keeper: u32, process: &Value) -> Row {
     let note = match (is_joined, why) {
         (true, _) => None,
         (false, Some(why)) => Some(format!("not managed: it {why}")),
-        (false, None) => Some("small: not managed yet".to_owned()),
+        (false, None) if number(process, "used_bytes") < WORTH_IT.bytes().0 as u64 => {
+            Some("small: not managed yet".to_owned())
+        }
+        (false, None) => Some("about to join: not managed yet".to_owned()),
     };
     let number = u32::try_from(number(process, "process")).unwrap_or(0);
     Row {
@@ -180,6 +184,17 @@ mod tests {
 
     fn shape(rows: &[Row]) -> Vec<(u32, usize)> {
         rows.iter().map(|row| (row.id.number(), row.depth)).collect()
+    }
+
+    #[test]
+    fn a_process_that_has_not_joined_says_why() {
+        let note = |used: u64, why: Option<&str>| {
+            let process = json!({ "process": 7, "used_bytes": used, "why": why });
+            row_of_process(1, &process).note.unwrap()
+        };
+        assert_eq!(note(1 << 20, None), "small: not managed yet");
+        assert_eq!(note(300 << 20, None), "about to join: not managed yet");
+        assert_eq!(note(300 << 20, Some("is static")), "not managed: it is static");
     }
 
     #[test]

@@ -4,12 +4,9 @@
 //! registered, the kernel shows as a flag. So a mapping with the flags is managed, and for any
 //! other one there is a reason here, in the order in which the service asks.
 
-use super::area::Area;
+use coldpress_runtime::{GUARD_BYTES_MAX, REGION_BYTES_MIN};
 
-/// The least that is managed as a mapping (REGION_BYTES_MIN of the runtime).
-const REGION_BYTES_MIN: u64 = 128 << 10;
-/// The most that an inaccessible mapping below a stack has (GUARD_BYTES_MAX of the runtime).
-const GUARD_BYTES_MAX: u64 = 64 << 10;
+use super::area::Area;
 
 /// What keeps memory in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,9 +73,9 @@ impl Reason {
             Self::Executable => "executable",
             Self::Access => "cannot be both read and written",
             Self::Small => "mappings smaller than 128 KiB",
-            Self::Guarded => "above a guard page, as stacks of threads",
+            Self::Guarded => "stacks of threads: above a guard page, or of that name",
             Self::Unregistered => {
-                "not taken in yet: coldpress looks as memory grows, near the budget"
+                "left alone: new, with guard pages inside, or of coldpress's library"
             }
         }
     }
@@ -129,13 +126,15 @@ impl Reason {
 
     fn of_anonymous(area: &Area) -> Self {
         let access = &area.access;
+        let is_guarded = area.guard.is_some_and(|guard| guard <= GUARD_BYTES_MAX.0 as u64);
+        let is_stack = is_guarded || area.name.contains("stack");
         if access.contains('x') {
             Self::Executable
         } else if !access.starts_with("rw") {
             Self::Access
-        } else if area.length() < REGION_BYTES_MIN {
+        } else if area.length() < REGION_BYTES_MIN.0 as u64 {
             Self::Small
-        } else if area.guard.is_some_and(|guard| guard <= GUARD_BYTES_MAX) {
+        } else if is_stack {
             Self::Guarded
         } else {
             Self::Unregistered
@@ -186,6 +185,7 @@ mod tests {
             ("r-xp", "", "rd ex um uw", Reason::Executable),
             ("r--p", "[anon:x]", "rd", Reason::Access),
             ("rw-p", "", "rd wr", Reason::Unregistered),
+            ("rw-p", "[anon: glibc: pthread stack: 7]", "rd wr", Reason::Guarded),
             ("rw-p", "/anon_hugepage (deleted)", "rd wr ht", Reason::Huge),
         ] {
             assert_eq!(

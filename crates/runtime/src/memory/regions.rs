@@ -7,15 +7,11 @@
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
+use coldpress_sys::Bytes;
 use coldpress_sys::proc::{Mapping, MappingKind};
-use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use crate::pages::REGION_BYTES_MIN;
+use crate::pages::{GUARD_BYTES_MAX, REGION_BYTES_MIN};
 
-/// Largest size of a guard. A writable mapping right above an inaccessible one of at most this size
-/// is taken for a thread's stack with its guard (pthread_attr_setguardsize(3): one page by default;
-/// Java asks for more) and left alone.
-const GUARD_BYTES_MAX: Bytes = Bytes(16 * PAGE_BYTES);
 /// Size and alignment of the range that glibc's malloc keeps for each arena of a thread, of which
 /// it makes more and more accessible (`HEAP_MAX_SIZE` of malloc/arena.c, glibc 2.26 to 2.41).
 /// Growth there is seen only when the range is managed beforehand.
@@ -141,6 +137,7 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coldpress_sys::PAGE_BYTES;
     use proptest::prelude::*;
     use std::vec::Vec;
 
