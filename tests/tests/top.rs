@@ -15,7 +15,7 @@ use serde_json::Value;
 const HANG: Duration = Duration::from_secs(60);
 const BUDGET: Bytes = Bytes::mib(32);
 /// What the last line says while nothing is asked.
-const KEYS: &str = "h help q quit b budget s knob t thaw enter fold < > sort r turn";
+const KEYS: &str = "h help q quit b budget s knob t thaw enter fold < > sort r reverse";
 
 /// A program with a child that do not fit, and rest.
 struct Family {
@@ -266,6 +266,8 @@ fn a_keeper_that_is_stopped_is_told_of() {
     let Some(family) = Family::start() else { return };
     let keeper = family.keeper();
     let number = u32::try_from(keeper).expect("a process");
+    let mut top = family.top(&[]);
+    top.wait_for(HANG, |screen| screen.contains("1 run, 2 processes"));
     machine::signal("STOP", &[number]);
     let all = document(&["top", "--json", "--interval", "0.1"]);
     let not_shown = all["not_shown"].as_array().expect("a list");
@@ -277,8 +279,35 @@ fn a_keeper_that_is_stopped_is_told_of() {
     assert!(text.lines().any(is_listed), "{text}");
     let one = coldpress(&["top", "--once", &family.root()]);
     assert_eq!(one.status.code(), Some(1), "{one:?}");
+    top.wait_for(HANG, |screen| screen.contains("(run)") && screen.contains("the keeper, process"));
     machine::signal("CONT", &[number]);
+    top.press("q");
+    assert!(top.finish(HANG).success());
     family.finish();
+}
+
+#[test]
+fn a_run_is_followed_when_the_process_that_named_it_has_ended() {
+    let scratch = Scratch::new("followed");
+    let (end, number) = (scratch.path("end"), scratch.path("number"));
+    let script = format!(
+        "sleep 1000 & echo $! >{}; echo ready; while [ ! -e {} ]; do sleep 0.1; done",
+        number.display(),
+        end.display()
+    );
+    let live = Live::start(&Job::new("followed", "sh").args(["-c", &script]), Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    let named = fs::read_to_string(number).expect("the shell has written it");
+    let named = named.trim();
+    let words = ["top", "--interval", "0.2", named].map(str::to_owned);
+    let top = Terminal::run(machine::coldpress(), words, &[], (80, 24));
+    top.wait_for(HANG, |screen| screen.contains(named) && screen.contains("1 run"));
+    machine::signal("KILL", &[named.parse().expect("a number")]);
+    top.wait_for(HANG, |screen| !screen.contains(named) && screen.contains("1 run"));
+    scratch.write("end", b"");
+    assert_eq!(live.finish(HANG).stdout, b"ready\n");
+    top.wait_for(HANG, |screen| screen.contains("the run has ended"));
+    assert!(top.finish(HANG).success());
 }
 
 #[test]

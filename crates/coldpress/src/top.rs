@@ -81,7 +81,7 @@ fn look(sampler: &mut Sampler, target: Target) -> Result<Sample> {
     }
 }
 
-/// Waits for `interval`. Returns whether no signal has come meanwhile.
+/// Returns whether no signal has come while this waited for `interval`.
 fn wait(interval: Duration, interrupt: &Interrupt) -> bool {
     const STEP: Duration = Duration::from_millis(50);
     let mut left = interval;

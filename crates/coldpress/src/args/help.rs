@@ -107,7 +107,7 @@ Keys:
   up, down         choose a row; also page up, page down, home, end
   left, right      fold and unfold what is below it; enter does either
   < and >          sort by the column before or after: its title is in capitals
-  r                sort the other way round
+  r                reverse the order
   b                change the budget
   s                set a knob
   t                thaw, or end that

@@ -27,7 +27,7 @@ pub(crate) struct TopArgs {
 
     /// Print the table once, for scripts
     ///
-    /// It comes after one interval, of which the rates are.
+    /// Rates are those of one interval, after which the table is printed.
     #[arg(long)]
     pub(crate) once: bool,
 

@@ -213,6 +213,11 @@ fn typed(keeper: u32, given: &'static str, mut text: String, key: KeyCode) -> Mo
         KeyCode::Enter if text.trim().is_empty() => return Mode::Browsing,
         KeyCode::Enter => {
             let setting = format!("{given}{}", text.trim());
+            // Other words ask for other answers.
+            if !setting.contains('=') {
+                let wrong = format!("\"{setting}\" sets nothing: write a knob as codec=zstd:3");
+                return Mode::Told(wrong);
+            }
             return Mode::Confirming(Request { keeper, setting });
         }
         KeyCode::Backspace => drop(text.pop()),
@@ -307,6 +312,11 @@ mod tests {
         assert_eq!(state.mode, Mode::Browsing);
         press(&mut state, "b \t\u{e9}\n");
         assert_eq!(state.mode, Mode::Browsing);
+        for word in ["timeline", "codec"] {
+            press(&mut state, &format!("s{word}\n"));
+            assert!(matches!(&state.mode, Mode::Told(text) if text.contains("sets nothing")));
+            assert_eq!(press(&mut state, "y"), Action::Nothing);
+        }
         press(&mut state, &format!("s{}", "x".repeat(2 * TEXT_MAX)));
         assert!(matches!(&state.mode, Mode::Typing { text, .. } if text.len() == TEXT_MAX));
     }

@@ -88,7 +88,7 @@ pub(super) struct Row {
     pub(super) depth: usize,
     pub(super) name: String,
     pub(super) fold: Fold,
-    /// Those of all below it too, when it is closed.
+    /// The figures of the row itself, and of all rows below it when it is closed.
     pub(super) figures: Figures,
     pub(super) budget: Option<u64>,
     /// What is said in place of figures.

@@ -15,7 +15,7 @@ use crate::runs::{self, Keeper};
 
 /// The time to wait for an answer. Keepers answer within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time in which a look begins to ask, so that no number of silent keepers holds up the others for long.
+/// The time in which a look begins to ask: any number of silent keepers holds it up no longer.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 /// The time for which a keeper that gave no answer is not asked again.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -198,7 +198,7 @@ fn add_rates(now: &mut Value, before: Option<&Value>, ns: Option<u64>) {
         (number(now, "pool_original_bytes"), number(now, "pool_compressed_bytes"));
     let ratio = (compressed > 0).then(|| rounded(original as f64 / compressed as f64));
     let rate = |name: &str| {
-        // A process that is new at a number, after another, has counted less.
+        // A new process may have the number of one that has ended. Its counters are lower.
         let counted = number(now, name).checked_sub(number(before?, name))?;
         Some(counted as f64 / ns? as f64)
     };

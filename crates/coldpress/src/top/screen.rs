@@ -21,7 +21,7 @@ use crate::ctl::thaw;
 /// The height from which on the last minutes are shown, and the lines that they take.
 const MINUTES_FROM: u16 = 16;
 const MINUTES_LINES: u16 = 4;
-/// The most lines of the line for answers.
+/// The most lines that an answer takes at the bottom.
 const TOLD_LINES: u16 = 4;
 /// The width of the names of sparklines, and of the values beside them.
 const NAME_WIDTH: u16 = 10;
@@ -194,7 +194,7 @@ fn draw_minutes(frame: &mut Frame<'_>, area: Rect, state: &State, skill: Skill) 
 fn prompt(state: &State) -> String {
     match &state.mode {
         Mode::Browsing | Mode::Helping => {
-            "h help  q quit  b budget  s knob  t thaw  enter fold  < > sort  r turn".to_owned()
+            "h help  q quit  b budget  s knob  t thaw  enter fold  < > sort  r reverse".to_owned()
         }
         Mode::Typing { keeper, given: "", text } => {
             format!("knob of run {keeper}, as codec=zstd:3: {text}")

@@ -5,7 +5,7 @@
 //! command, which is only noted until then.
 
 use std::io::{self, IsTerminal};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -61,7 +61,9 @@ struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> Result<Self> {
-        ratatui::try_init().map(Self).map_err(failed)
+        // What fails may have left raw mode behind.
+        let init = ratatui::try_init().inspect_err(|_| drop(ratatui::try_restore()));
+        init.map(Self).map_err(failed)
     }
 }
 
@@ -115,9 +117,17 @@ pub(super) fn show(
     let mut screen = Screen::open()?;
     let mut is_stale = true;
     while !interrupt.has_come() {
-        for sample in looker.samples.try_iter() {
-            let Ok(sample) = sample else { return Ok(End::Over) };
-            state.take(sample);
+        loop {
+            match looker.samples.try_recv() {
+                Ok(Ok(sample)) => state.take(sample),
+                Ok(Err(_)) => return Ok(End::Over),
+                Err(TryRecvError::Empty) => break,
+                // Its panic has given the terminal back.
+                Err(TryRecvError::Disconnected) => {
+                    let cause = "the thread that looks at the runs has failed";
+                    return Err(Failure::ours(cause, "start coldpress top again"));
+                }
+            }
             is_stale = true;
         }
         if std::mem::take(&mut is_stale) {
