@@ -41,7 +41,7 @@ mod state;
 pub(crate) mod stats;
 mod supplies;
 pub(crate) mod timeline;
-mod totals;
+pub(crate) mod totals;
 mod unmanaged;
 mod unseated;
 mod voice;

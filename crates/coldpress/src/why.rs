@@ -134,9 +134,13 @@ fn document(run: &Value, process: &Value, kept: &Kept) -> Value {
     })
 }
 
+/// Formats a number of bytes for people.
+fn bytes(value: &Value) -> String {
+    show(Bytes(value.as_u64().unwrap_or(0) as usize))
+}
+
 /// Formats the document for people.
 fn lines(document: &Value) -> String {
-    let bytes = |value: &Value| show(Bytes(value.as_u64().unwrap_or(0) as usize));
     let (process, run) = (&document["process"], &document["run"]);
     let (number, name) = (&process["process"], process["name"].as_str().unwrap_or("?"));
     let mut text = String::new();
@@ -186,7 +190,6 @@ fn lines(document: &Value) -> String {
 
 /// Returns why pages stay that might leave.
 fn staying(run: &Value, managed: &Value) -> Vec<String> {
-    let bytes = |value: &Value| show(Bytes(value.as_u64().unwrap_or(0) as usize));
     let is = |knob: &str, value: &str| run["knobs"][knob] == value;
     let mut reasons = Vec::new();
     if is("thawed", "on") {

@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::help;
 
-/// The shortest interval: a keeper that is asked ten times a second uses a percent of a processor.
+/// The shortest interval: a keeper of few processes that is asked ten times a second uses a percent
+/// of a processor. With each process it uses more.
 const INTERVAL_MIN: f64 = 0.1;
 /// The longest interval: an hour.
 const INTERVAL_MAX: f64 = 3600.0;

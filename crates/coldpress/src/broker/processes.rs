@@ -1,7 +1,9 @@
 //! The processes of a run, each with its figures, for `coldpress top`.
 //!
-//! What a process holds and counts is read once, and the run's figures are made of that. So they
-//! are the sums of the figures of its processes, and of what ended processes have counted.
+//! What a process holds and counts is read once, and the run's figures are made of that. So gauges
+//! and counters are the sums of the figures of its processes, and of what ended processes have
+//! counted. `used_bytes` is not: processes change it while others are read, and what several
+//! processes share counts once in the run.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -17,8 +19,8 @@ use super::totals::{Totals, rounded};
 use super::unmanaged::name_of;
 use crate::{knobs, proc};
 
-/// The most processes without a seat that are told of, those that hold most. To look at one takes
-/// some 50 us, in which no other process can join.
+/// The most processes without a seat that are told of, those that hold most. The time to look at
+/// each adds up, and no process can join in it. Those with a seat are `SEATS` at most.
 const UNSEATED_MAX: usize = 500;
 
 impl Serving {

@@ -162,8 +162,8 @@ pub(super) fn ratio(pages: u64, bytes: u64) -> f64 {
     if before == 0 { 0.0 } else { before as f64 / bytes.max(1) as f64 }
 }
 
-/// Rounds a ratio as reports have it.
-pub(super) fn rounded(ratio: f64) -> f64 {
+/// Rounds a ratio or a rate as reports have it.
+pub(crate) fn rounded(ratio: f64) -> f64 {
     (ratio * 1000.0).round() / 1000.0
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sample::number;
+use super::sample::{number, pool_ratio};
 
 /// The name of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ impl Figures {
 
     /// Returns the ratio of what is in the pool.
     pub(super) fn ratio(&self) -> Option<f64> {
-        (self.compressed > 0).then(|| self.original as f64 / self.compressed as f64)
+        pool_ratio(self.original, self.compressed)
     }
 
     /// Adds the figures of another row.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use coldpress_cli::failure::{Failure, Result};
 use serde_json::{Value, json};
 
+use crate::broker::totals::rounded;
 use crate::control::{PROCESSES, TIMELINE};
 use crate::proc;
 use crate::runs::{self, Keeper};
@@ -173,6 +174,11 @@ pub(super) fn number(document: &Value, name: &str) -> u64 {
     document.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// Returns the ratio of what is in the pool, if anything is.
+pub(super) fn pool_ratio(original: u64, compressed: u64) -> Option<f64> {
+    (compressed > 0).then(|| original as f64 / compressed as f64)
+}
+
 /// Adds what has to be computed: the ratio of what is in the pool, and what happened a second since
 /// the answer `before`.
 fn with_rates(mut now: Value, before: Option<&Value>) -> Value {
@@ -196,7 +202,7 @@ fn with_rates(mut now: Value, before: Option<&Value>) -> Value {
 fn add_rates(now: &mut Value, before: Option<&Value>, ns: Option<u64>) {
     let (original, compressed) =
         (number(now, "pool_original_bytes"), number(now, "pool_compressed_bytes"));
-    let ratio = (compressed > 0).then(|| rounded(original as f64 / compressed as f64));
+    let ratio = pool_ratio(original, compressed).map(rounded);
     let rate = |name: &str| {
         // A new process may have the number of one that has ended. Its counters are lower.
         let counted = number(now, name).checked_sub(number(before?, name))?;
@@ -209,10 +215,6 @@ fn add_rates(now: &mut Value, before: Option<&Value>, ns: Option<u64>) {
         members.insert("faults_per_second".to_owned(), faults.into());
         members.insert("stall_percent".to_owned(), stall.into());
     }
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]
