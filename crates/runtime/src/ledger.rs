@@ -48,7 +48,7 @@ pub const SEATS: usize = 512;
 /// and libraries of even a small program leave nothing to manage. Eight blocks of 2 MiB.
 pub const BUDGET_FLOOR: Bytes = Bytes::mib(16);
 /// The version of the ledger, which changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 24;
+pub const LEDGER_VERSION: u32 = 25;
 /// The most time that memory can save: all the time of as many threads as a Linux machine may have
 /// (4 Mi, its PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -388,7 +388,7 @@ mod tests {
     fn the_layout_is_the_one_of_its_version() {
         let sizes = [size_of::<Orders>(), size_of::<Seats>(), size_of::<Seat>()];
         let counts = [Knob::ALL.len(), crate::tally::WORDS];
-        assert_eq!((LEDGER_VERSION, sizes, counts), (24, [8408, 1_114_240, 128], [19, 249]));
+        assert_eq!((LEDGER_VERSION, sizes, counts), (25, [8408, 1_376_384, 128], [19, 316]));
     }
 
     #[test]

@@ -67,6 +67,10 @@ const SOON: u16 = 64;
 /// Mask of those times, which wrap around at 2048, so that 3 in 100 pages that are asked for late
 /// are taken for early ones.
 const TIME_MASK: u16 = (1 << 11) - 1;
+/// The units of those times in which as much is stored as the process may hold.
+pub(crate) const UNITS_PER_SHARE: usize = SOON_SHARE * SOON as usize;
+/// The longest time that a stored page tells, in those units.
+pub(crate) const UNITS_MAX: u16 = TIME_MASK;
 
 /// The number of a page: its address divided by [`PAGE_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -213,10 +217,14 @@ impl PageWord {
         true
     }
 
+    /// Returns how long before `now` the page was stored, if it is.
+    const fn stored_for(self, now: u16) -> u16 {
+        now.wrapping_sub(self.0 >> 5) & TIME_MASK
+    }
+
     /// Returns whether the page is stored, and was stored a short time before `now`.
     const fn was_stored_lately(self, now: u16) -> bool {
-        matches!(self.state(), PageState::Stored)
-            && now.wrapping_sub(self.0 >> 5) & TIME_MASK < SOON
+        matches!(self.state(), PageState::Stored) && self.stored_for(now) < SOON
     }
 }
 
@@ -311,12 +319,19 @@ impl PageTable {
 
     /// Sets the process's share of the budget.
     pub(crate) fn set_share(&mut self, share: PageCount) {
-        self.unit = share.0.div_ceil(SOON_SHARE * SOON as usize).max(1);
+        self.unit = share.0.div_ceil(UNITS_PER_SHARE).max(1);
     }
 
     /// Returns where a page is.
     pub(crate) fn state(&self, page: PageNumber) -> PageState {
         self.word(page).state()
+    }
+
+    /// Returns where a page is and, if it is stored, its refault distance: how much has been stored
+    /// since it was, of which [`UNITS_PER_SHARE`] units are what the process may hold.
+    pub(crate) fn state_and_distance(&self, page: PageNumber) -> (PageState, u16) {
+        let word = self.word(page);
+        (word.state(), word.stored_for(self.time))
     }
 
     fn word(&self, page: PageNumber) -> PageWord {

@@ -12,6 +12,8 @@ use coldpress_mem::frames::{FrameStats, Mobility};
 use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 
+use crate::pages::{UNITS_MAX, UNITS_PER_SHARE};
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
         /// A number that a process counts outside of zswap, or sums up for its users.
@@ -69,6 +71,14 @@ counters! {
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
     StallNs "stall_ns",
+    /// Nanoseconds of all stalls for pages in limbo, without waits for a turn.
+    LimboStallNs "limbo_stall_ns",
+    /// Nanoseconds of all stalls for pages that were compressed in memory, without waits for a
+    /// turn.
+    PoolStallNs "pool_stall_ns",
+    /// Nanoseconds of all stalls for pages that were read from disk meanwhile, without waits for a
+    /// turn.
+    DiskStallNs "disk_stall_ns",
     /// Faults that waited for the turn of their process (load control).
     TurnWaits "turn_waits",
     /// Nanoseconds of all stalls that were waits for a turn.
@@ -177,6 +187,26 @@ fn held(
 /// 2^(n+1) ns; the last class counts everything longer too (from 2 s).
 pub const LATENCY_CLASSES: usize = 32;
 
+/// The classes of refault distances: four of four units each, then four to each power of two.
+pub const REFAULT_CLASSES: usize = refault_class(UNITS_MAX) + 1;
+/// The thousandths of what a process may hold.
+const PERMILLE: usize = 1000;
+
+/// Returns the class of a refault distance.
+const fn refault_class(units: u16) -> usize {
+    if units < 16 {
+        return units as usize / 4;
+    }
+    let power = units.ilog2();
+    (power as usize - 3) * 4 + (units >> (power - 2) & 3) as usize
+}
+
+/// Returns the bound of a class of refault distances, in thousandths of what a process may hold.
+const fn refault_bound(class: usize) -> usize {
+    let units = if class < 4 { (class + 1) * 4 } else { (class % 4 + 5) << (class / 4 + 1) };
+    (units * PERMILLE).div_ceil(UNITS_PER_SHARE)
+}
+
 /// A group of words of a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -200,10 +230,15 @@ pub enum Group {
     LoadedAges,
     /// The time that pages sent off to be written back had been in the pool.
     FlushedAges,
+    /// Faults on stored pages by their refault distance: how much was stored since the page was, as
+    /// a part of what the process may hold.
+    Refaults,
+    /// Nanoseconds of the stalls for such faults, waits for a turn included, by the same.
+    RefaultNs,
 }
 
 /// The index at which each group ends.
-const ENDS: [usize; 9] = {
+const ENDS: [usize; 11] = {
     let lengths = [
         Counter::ALL.len(),
         Counters::NAMES.len(),
@@ -214,6 +249,8 @@ const ENDS: [usize; 9] = {
         SIZE_CLASSES,
         AGE_CLASSES,
         AGE_CLASSES,
+        REFAULT_CLASSES,
+        REFAULT_CLASSES,
     ];
     let mut ends = lengths;
     let mut index = 1;
@@ -243,6 +280,7 @@ impl Group {
     pub const fn bound(self, class: usize) -> usize {
         match self {
             Self::Sizes => (class + 1) * SIZE_CLASS_BYTES + 1,
+            Self::Refaults | Self::RefaultNs => refault_bound(class),
             Self::LoadedAges | Self::FlushedAges => (AGE_CLASS_MS as usize) << class,
             _ => 2 << class,
         }
@@ -290,6 +328,13 @@ impl Tally {
     pub fn note_latency(&self, group: Group, ns: u64) {
         let class = (ns | 1).ilog2() as usize;
         self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
+    }
+
+    /// Counts a fault on a page with this refault distance, and its stall. For the owner.
+    pub fn note_refault(&self, units: u16, stall_ns: u64) {
+        let class = refault_class(units);
+        self.add_to(Group::Refaults.range().start + class, 1);
+        self.add_to(Group::RefaultNs.range().start + class, stall_ns);
     }
 
     /// Copies in what zswap counted and holds in its `frames`, the number of its pages that are
@@ -426,6 +471,8 @@ mod tests {
         (stats.loaded_ages[0], stats.flushed_ages[AGE_CLASSES - 1]) = (8, 9);
         tally.set_zswap(&stats, &frames(), PageCount(10), Bytes(11));
         tally.set_program(PageCount(15), PageCount(16));
+        tally.note_refault(3, 17);
+        tally.note_refault(UNITS_MAX, 18);
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
         tally.note_latency(Group::LoadNs, 1023);
@@ -445,6 +492,9 @@ mod tests {
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         assert_eq!(figures.group(Group::LoadedAges)[0], 8);
         assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
+        assert_eq!(figures.group(Group::Refaults)[0], 1);
+        assert_eq!(figures.group(Group::RefaultNs)[0], 17);
+        assert_eq!(figures.group(Group::RefaultNs)[REFAULT_CLASSES - 1], 18);
         let classes = |group| -> std::vec::Vec<_> {
             (0..LATENCY_CLASSES).filter(|class| figures.group(group)[*class] == 1).collect()
         };
@@ -453,7 +503,7 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + (5..=16).sum::<u64>() + 5);
+        assert_eq!(sum, counters + (5..=18).sum::<u64>() + 7);
         let mut some = Figures::default();
         some.add_groups(&tally, &[Group::Counters, Group::Held]);
         assert_eq!(some.group(Group::Held), figures.group(Group::Held));
@@ -467,6 +517,18 @@ mod tests {
         let mut cleared = Figures::default();
         cleared.add(&tally);
         assert_eq!(cleared, Figures::default());
+    }
+
+    #[test]
+    fn a_refault_distance_is_below_the_bound_of_its_class_and_of_no_lower_one() {
+        let units = |class| refault_bound(class) * UNITS_PER_SHARE / PERMILLE;
+        for distance in 0..=UNITS_MAX {
+            let class = refault_class(distance);
+            assert!(usize::from(distance) < units(class), "{distance} in {class}");
+            let begins = class == 0 || usize::from(distance) >= units(class - 1);
+            assert!(begins, "{distance} in {class}");
+        }
+        assert_eq!([0, 3, 31].map(refault_bound), [21, 84, 10_667]);
     }
 
     #[test]

@@ -75,6 +75,7 @@ impl Summary {
         document["saved_at_end_bytes"] = self.saved_at_end().0.into();
         document["unmanaged_processes"] = self.unmanaged.count().into();
         document["unmanaged"] = self.unmanaged.document();
+        document["hint"] = self.hint.as_deref().into();
         document["program"] = self.program.as_str().into();
         document["exit_status"] = self.exit.ending.exit_code().into();
         document["wall_ns"] =

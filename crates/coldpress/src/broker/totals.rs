@@ -137,6 +137,7 @@ impl Totals {
             "stored_size": self.classes(Group::Sizes),
             "loaded_age_ms": self.classes(Group::LoadedAges),
             "flushed_age_ms": self.classes(Group::FlushedAges),
+            "refault_permille": self.refaults(),
         })
     }
 
@@ -146,6 +147,19 @@ impl Totals {
         words
             .filter(|(_, count)| **count > 0)
             .map(|(class, count)| json!({ "below": group.bound(class), "count": count }))
+            .collect()
+    }
+
+    /// Returns the histogram of refault distances, with the stalls of each class.
+    fn refaults(&self) -> Vec<Value> {
+        let counts = self.figures.group(Group::Refaults).iter();
+        let all = counts.zip(self.figures.group(Group::RefaultNs)).enumerate();
+        all.filter(|(_, (count, _))| **count > 0)
+            .map(|(class, (count, stall))| {
+                let from = class.checked_sub(1).map_or(0, |before| Group::Refaults.bound(before));
+                let below = Group::Refaults.bound(class);
+                json!({ "from": from, "below": below, "count": count, "stall_ns": stall })
+            })
             .collect()
     }
 

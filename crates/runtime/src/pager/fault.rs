@@ -13,6 +13,7 @@ use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::LoadError;
 
 use super::Pager;
+use crate::allowance::Allowance;
 use crate::memory::Fault;
 use crate::pages::{Origin, PageNumber, PageState, Way};
 use crate::policy::Window;
@@ -65,7 +66,7 @@ impl Pager {
                 warn_of_real_time(&self.ties, thread);
             }
         }
-        let was = self.memory.pages.state(fault.page);
+        let (was, distance) = self.memory.pages.state_and_distance(fault.page);
         if !self.try_bring_in(fault.page, window) {
             self.memory.faults.reading.push(Fault { is_coming: true, ..fault });
             return;
@@ -74,9 +75,7 @@ impl Pager {
         self.allowance.count(Counter::Faults, 1);
         let served = self.note_served(&fault);
         let stall = served + fault.waited_ticks;
-        if was == PageState::Stored {
-            self.allowance.count(Counter::MajorFaults, 1);
-        }
+        note_wait(&self.allowance, &fault, (was, distance), served);
         if was != PageState::None {
             let is_alone = was == PageState::Limbo && window.count == 1;
             self.allowance.refaults.in_limbo += u64::from(is_alone);
@@ -202,6 +201,23 @@ impl Pager {
     pub(crate) fn note_arrival(&mut self, page: PageNumber, from: Origin, way: Way) {
         self.allowance.budget.add(PageCount(1));
         self.policy.arrive(&mut self.memory.pages, page, from, way);
+    }
+}
+
+/// Counts the wait for a page that was away, `served` ticks of it without waits for a turn or
+/// for room: by where the page was, and by its refault distance.
+fn note_wait(allowance: &Allowance, fault: &Fault, (was, distance): (PageState, u16), served: u64) {
+    let counter = match was {
+        PageState::None | PageState::Resident => return,
+        PageState::Limbo => Counter::LimboStallNs,
+        PageState::Stored if fault.is_coming => Counter::DiskStallNs,
+        PageState::Stored => Counter::PoolStallNs,
+    };
+    let tally = allowance.tally();
+    tally.add(counter, allowance.time.span_ns(served));
+    if was == PageState::Stored {
+        tally.add(Counter::MajorFaults, 1);
+        tally.note_refault(distance, allowance.time.span_ns(served + fault.waited_ticks));
     }
 }
 
