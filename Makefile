@@ -57,12 +57,12 @@ FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build static demo test check unit system containers machines stress suites \
-	edges long cases docs loom miri fuzz bench install clean
+	edges long cases report-check docs loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 bootstrap: ## install what a build needs and this machine lacks
 	@scripts/bootstrap
@@ -162,6 +162,12 @@ cases: bootstrap ## programs that were treated wrongly once, from ../shared/case
 	else \
 		echo "skipped: no $(CASES)"; \
 	fi
+
+# PICTURE=docs/pictures/report.png writes the picture that README shows.
+report-check: export COLDPRESS_BIN := $(COMMAND)
+report-check: build ## reports of five runs in a browser, in two widths, light and dark (a minute)
+	@scripts/bootstrap-tests report
+	@python3 tests/report/check.py $(TARGET)/report-check $(PICTURE)
 
 docs: bootstrap ## write docs/options.md, docs/knobs.md, docs/top.svg, man pages, completions anew
 	COLDPRESS_WRITE_DOCS=1 $(TESTS) --lib --bin coldpress -- docs:: top::

@@ -29,6 +29,7 @@ complete -c coldpress -n "__fish_coldpress_needs_command" -s V -l version -d 'Pr
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "why" -d 'Say why memory of a process stays in place'
+complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "report" -d 'Make a report of a run to read, from what --stats has written'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "attach" -d 'Hold programs that run already within a memory budget'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "detach" -d 'Leave a program that was attached to'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "run" -d 'Run a program within a memory budget'
@@ -59,6 +60,8 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand top" -l once -d 'Pri
 complete -c coldpress -n "__fish_coldpress_using_subcommand top" -l json -d 'Print one JSON document, for scripts'
 complete -c coldpress -n "__fish_coldpress_using_subcommand why" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand why" -l json -d 'Print one JSON document on standard output'
+complete -c coldpress -n "__fish_coldpress_using_subcommand report" -s o -l output -d 'The page to write, in place of standard output' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand report" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s m -l memory -d 'Memory for the programs and their children, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l idle -d 'Take memory that is not touched for long, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l disk -d 'Directory for the file of the coldest pages, or none' -r -f -a "(__fish_complete_directories)"
@@ -79,6 +82,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l max-pool-per
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l set -d 'Turn a knob; `coldpress help ctl` lists them' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l show-memory -d 'What is shown as the machine\'s memory' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l stats -d 'Write at the end what happened, as JSON' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l report -d 'Write at the end a report to read, as one page of HTML' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l metrics -d 'Export metrics for monitoring systems: FILE, unix:PATH or HOST:PORT' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l record -d 'Record what memory coldpress itself takes and frees' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s w -l wait -d 'Stay until the last process of the run has ended'
@@ -91,14 +95,15 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s h -l help -d
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l disk -d 'Directory to check for the coldest pages, as of `run`' -r -f -a "(__fish_complete_directories)"
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -s h -l help -d 'Print a short help; `coldpress help` has more'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "why" -d 'Say why memory of a process stays in place'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "why" -d 'Say why memory of a process stays in place'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "report" -d 'Make a report of a run to read, from what --stats has written'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'

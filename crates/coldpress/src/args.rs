@@ -3,6 +3,7 @@
 mod attach;
 mod ctl;
 pub(crate) mod help;
+mod report;
 mod top;
 mod why;
 
@@ -28,6 +29,7 @@ use crate::knobs::{self, Setting, parse_value};
 use crate::view;
 pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
 pub(crate) use ctl::{CtlArgs, CtlVerb};
+pub(crate) use report::ReportArgs;
 pub(crate) use top::TopArgs;
 pub(crate) use why::WhyArgs;
 
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Top(Deferred<TopArgs>),
     /// Say why memory of a process stays in place
     Why(Deferred<WhyArgs>),
+    /// Make a report of a run to read, from what --stats has written
+    Report(Deferred<ReportArgs>),
     /// Hold programs that run already within a memory budget
     Attach(Deferred<AttachArgs>),
     /// Leave a program that was attached to
@@ -192,7 +196,13 @@ pub(crate) struct RunArgs {
     /// The most that this file may grow to
     ///
     /// It holds for each process. The default is the free space, less 5%.
-    #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "COLDPRESS_DISK_SIZE",
+        hide_short_help = true,
+        value_parser = parse_size
+    )]
     pub(crate) disk_size: Option<Bytes>,
 
     /// The most that compressed pages may take of the budget, in percent
@@ -243,6 +253,18 @@ pub(crate) struct RunArgs {
         value_hint = ValueHint::FilePath
     )]
     pub(crate) stats: Option<PathBuf>,
+
+    /// Write at the end a report to read, as one page of HTML
+    ///
+    /// It shows memory and waits over time, and says what another budget would have cost.
+    /// `coldpress report` makes the same page of what --stats has written.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "COLDPRESS_REPORT",
+        value_hint = ValueHint::FilePath
+    )]
+    pub(crate) report: Option<PathBuf>,
 
     /// Export metrics for monitoring systems: FILE, unix:PATH or HOST:PORT
     ///
@@ -360,7 +382,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// The options of `run` that apply to a whole run, by the names of their fields.
-const OF_A_RUN: [&str; 15] = [
+const OF_A_RUN: [&str; 16] = [
     "memory",
     "idle",
     "codec",
@@ -371,6 +393,7 @@ const OF_A_RUN: [&str; 15] = [
     "set",
     "show_memory",
     "stats",
+    "report",
     "metrics",
     "record",
     "wait",

@@ -59,7 +59,7 @@ fn try_attach(args: &AttachArgs) -> Result<()> {
     run::check_disk(&mut config, of_run.disk.is_some())?;
     let programs = args.processes.iter().map(|process| Target::find(*process));
     let programs = programs.collect::<Result<Vec<_>>>()?;
-    let stats = of_run.stats.as_deref().map(run::create_stats).transpose()?;
+    let outputs = run::Outputs::create(of_run.stats.as_deref(), None)?;
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&is_over))
@@ -93,7 +93,7 @@ fn try_attach(args: &AttachArgs) -> Result<()> {
     }
     let exit = ExitReport { ending: Ending::Exited(0), wall_time: started.elapsed() };
     let (summary, _) = broker.finish(&config.program, exit);
-    run::report(&config, &summary, stats);
+    run::tell(&config, &summary, outputs);
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The modules, from below, where no module knows one above it:
 //!
-//! 1. The system: [`proc`], [`tree`], [`elf`], [`disk`], [`pause`], and [`text`] that is not
-//!    trusted.
+//! 1. The system: [`proc`], [`tree`], [`elf`], [`disk`], [`pause`]; [`output`], files that a user
+//!    names; and [`text`] that is not trusted.
 //! 2. The words of a run: [`budget`], [`knobs`], [`view`], [`export`], and [`control`], what a run
 //!    and `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
 //! 3. The surroundings of a program: [`program`] itself, the run's [`directory`], [`preload`],
@@ -12,8 +12,8 @@
 //! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
 //! 5. [`trial`], a run of our own.
 //! 6. [`runs`], those of this machine, as others see them.
-//! 7. The subcommands: [`ctl`], [`top`], [`why`], [`doctor`], [`run`], which asks `doctor`, and
-//!    [`attach`], which does a part of what `run` does.
+//! 7. The subcommands: [`ctl`], [`top`], [`why`], [`doctor`], [`report`], [`run`], which asks the
+//!    last two, and [`attach`], which does a part of what `run` does.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -35,12 +35,14 @@ mod inject;
 mod keeper;
 mod knobs;
 mod outer;
+mod output;
 mod own_number;
 mod pause;
 mod preload;
 mod proc;
 mod program;
 mod record;
+mod report;
 mod run;
 mod runs;
 mod supervise;
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     match args::parse() {
         Ok(Cli { command: Command::Run(args), .. }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args), .. }) => doctor::doctor(&args),
+        Ok(Cli { command: Command::Report(args), .. }) => report::report(&args.0),
         Ok(Cli { command: Command::Attach(args), .. }) => attach::attach(&args.0),
         Ok(Cli { command: Command::Detach(args), .. }) => attach::detach(&args),
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),

@@ -26,10 +26,12 @@ use crate::disk::{self, Disk};
 use crate::doctor::{self, Finding};
 use crate::keeper::{self, Keeper, Part};
 use crate::outer::{self, Outer};
+use crate::output;
 use crate::own_number;
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
 use crate::record::Records;
+use crate::report;
 use crate::say;
 use crate::supervise::{self, ExitReport};
 use crate::view;
@@ -79,12 +81,12 @@ fn try_run(args: &RunArgs) -> Result<u8> {
     check_disk(&mut config, args.disk.is_some())?;
     // The files are opened now, so that a name that cannot be written is known before hours of
     // work.
-    let stats = args.stats.as_deref().map(create_stats).transpose()?;
+    let outputs = Outputs::create(args.stats.as_deref(), args.report.as_deref())?;
     let records = args.record.as_deref().map(Records::create).transpose()?;
     if config.verbose {
         say_settings(&config, &program);
     }
-    supervise_managed(&config, &program, command, stats, records)
+    supervise_managed(&config, &program, command, outputs, records)
 }
 
 /// Puts the program in our place, to be managed by the outer run. Returns only on failure.
@@ -120,13 +122,13 @@ fn supervise_managed(
     config: &RunConfig,
     program: &Program,
     command: Command,
-    stats: Option<File>,
+    outputs: Outputs,
     records: Option<Records>,
 ) -> Result<u8> {
     let command = own_number::through(program, command, &own_number::variables());
     match keeper::part(config.waits)? {
         Part::Launcher(launcher) => launcher.wait(),
-        Part::Keeper(keeper) => keep(keeper, config, program, command, stats, records),
+        Part::Keeper(keeper) => keep(keeper, config, program, command, outputs, records),
     }
 }
 
@@ -136,7 +138,7 @@ fn keep(
     config: &RunConfig,
     program: &Program,
     mut command: Command,
-    stats: Option<File>,
+    outputs: Outputs,
     records: Option<Records>,
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
@@ -170,7 +172,7 @@ fn keep(
         supervise::wait_for_rest();
     }
     let (summary, serving) = broker.finish(&program.name.to_string_lossy(), exit);
-    report(config, &summary, stats);
+    tell(config, &summary, outputs);
     let code = match summary.unmanaged_for() {
         Some(why) if config.require_managed => Err(Failure::ours(
             format!("the run was to be managed, and was not: {why}"),
@@ -188,8 +190,62 @@ fn keep(
     Ok(0)
 }
 
-/// Prints how the run went, and writes its statistics.
-pub(crate) fn report(config: &RunConfig, summary: &Summary, stats: Option<File>) {
+/// The files that are written at the end of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    stats: Option<File>,
+    report: Option<File>,
+}
+
+impl Outputs {
+    /// Makes the files that the user has named, and empties them once nothing is refused.
+    pub(crate) fn create(stats: Option<&Path>, report: Option<&Path>) -> Result<Self> {
+        let named = [("--stats", stats), ("--report", report)];
+        let failed = |at: usize, error| {
+            let (option, path) = named[at];
+            let path = path.unwrap_or(Path::new("")).display();
+            let cause = format!("cannot write {option} {path}: {error}");
+            Failure::ours(cause, "name a file in a directory you may write to")
+        };
+        let open = |at: usize| {
+            let file = named[at].1.map(output::open).transpose();
+            file.map_err(|error| failed(at, error))
+        };
+        let (stats, report) = (open(0)?, open(1)?);
+        if let (Some(stats), Some(report)) = (&stats, &report)
+            && output::is_same(stats, report)
+        {
+            let cause = "--stats and --report name one file";
+            return Err(Failure::ours(cause, "name another for one of them"));
+        }
+        for (at, file) in [&stats, &report].into_iter().enumerate() {
+            file.as_ref().map_or(Ok(()), output::empty).map_err(|error| failed(at, error))?;
+        }
+        Ok(Self { stats, report })
+    }
+
+    /// Writes the files of a run. The program's own exit status matters more than what fails here.
+    fn write(self, summary: &Summary) {
+        if self.stats.is_none() && self.report.is_none() {
+            return;
+        }
+        let document = summary.to_json();
+        if let Some(mut file) = self.stats
+            && let Err(error) = file.write_all(document.as_bytes())
+        {
+            say(format!("cannot write the statistics: {error}; make room and run again"));
+        }
+        if let Some(mut file) = self.report {
+            let page = report::page_of(&document).map_err(std::io::Error::other);
+            if let Err(error) = page.and_then(|page| file.write_all(page.as_bytes())) {
+                say(format!("cannot write the report: {error}; make room and run again"));
+            }
+        }
+    }
+}
+
+/// Prints how the run went, and writes its statistics and its report.
+pub(crate) fn tell(config: &RunConfig, summary: &Summary, outputs: Outputs) {
     if !config.quiet {
         say(summary);
         if summary.left > 0 {
@@ -197,12 +253,7 @@ pub(crate) fn report(config: &RunConfig, summary: &Summary, stats: Option<File>)
             say(format!("managed processes go on in the background: {left}; see --wait"));
         }
     }
-    if let Some(mut file) = stats
-        && let Err(error) = file.write_all(summary.to_json().as_bytes())
-    {
-        // The program's own exit status matters more than the report on it.
-        say(format!("cannot write the statistics: {error}; make room and run again"));
-    }
+    outputs.write(summary);
 }
 
 /// Fails when a program that starts now would not be managed.
@@ -257,13 +308,6 @@ pub(crate) fn check_disk(config: &mut RunConfig, is_named: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn create_stats(path: &Path) -> Result<File> {
-    File::create(path).map_err(|error| {
-        let cause = format!("cannot write --stats {}: {error}", path.display());
-        Failure::ours(cause, "name a file in a directory you may write to")
-    })
 }
 
 fn say_settings(config: &RunConfig, program: &Program) {

@@ -26,7 +26,7 @@ command line wins over its variable. An empty variable counts as unset.
 
 Exit status:
   0      done; of run: PROGRAM ended with 0
-  1      ctl failed, or doctor found that programs cannot be managed
+  1      ctl or report failed, or doctor found that programs cannot be managed
   2      the command line is wrong, but that of run
   125    run itself failed, or its command line is wrong
   126    run cannot execute PROGRAM
@@ -172,6 +172,21 @@ pub(super) const DOCTOR_DETAILS: &str = "\
 Exit status:
   0  programs can run within a budget
   1  they cannot
+  2  the command line is wrong";
+
+/// The end of `coldpress help report`.
+pub(super) const REPORT_DETAILS: &str = "\
+Examples:
+  coldpress run -m 2G --report run.html -- java -jar app.jar
+  coldpress run -m 2G --stats run.json -- java -jar app.jar
+  coldpress report run.json --output run.html
+
+The page is one file. It fetches nothing and runs nothing, and has a table behind
+each picture.
+
+Exit status:
+  0  done
+  1  the file has no statistics of this version, or the page cannot be written
   2  the command line is wrong";
 
 /// What `coldpress help attach` says at its end.
