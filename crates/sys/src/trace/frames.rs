@@ -6,7 +6,6 @@ use std::format;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::vec;
-use std::vec::Vec;
 
 use super::{CODE_64, FS_BASE, RIP, RSP, Tracee};
 
@@ -36,18 +35,17 @@ impl Tracee {
         while let Ok(count @ 1..) = memory.read_at(&mut bytes[length..], at + length as u64) {
             length += count;
         }
-        let words = bytes[..length].as_chunks::<WORD_BYTES>().0;
-        let words: Vec<_> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        length == 0 || has_frame(&words, code)
+        length == 0 || has_frame(bytes[..length].as_chunks().0, code)
     }
 }
 
 /// Returns whether `words` of a stack hold the frame of a signal that came in `code`. A frame has
 /// the registers in the order of `struct sigcontext` (asm/sigcontext.h): the address of the
 /// instruction, the flags, and the segments, of which that of the code is the lowest.
-fn has_frame(words: &[u64], code: &Range<usize>) -> bool {
+fn has_frame(words: &[[u8; WORD_BYTES]], code: &Range<usize>) -> bool {
     words.array_windows().any(|[address, _, segments]| {
-        code.contains(&(*address as usize)) && segments & 0xffff == CODE_64
+        code.contains(&usize::from_ne_bytes(*address))
+            && u64::from_ne_bytes(*segments) & 0xffff == CODE_64
     })
 }
 
@@ -56,6 +54,8 @@ mod tests {
     //! The risk: code is taken away to which a signal handler comes back.
 
     use core::sync::atomic::{AtomicU64, Ordering};
+
+    use std::vec::Vec;
 
     use super::*;
 
@@ -89,12 +89,14 @@ mod tests {
         let raised = unsafe { (signal(SIGUSR2, note), raise(SIGUSR2)).1 };
         assert_eq!(raised, 0);
         // Relaxed: see above.
-        let words: Vec<u64> = STACK.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let words: Vec<_> =
+            STACK.iter().map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
         let at = INTERRUPTED.load(Ordering::Relaxed) as usize;
         assert!(at != 0 && has_frame(&words, &(at..at + 1)), "{at:x} {words:x?}");
         assert!(!has_frame(&words, &(at + 1..at + 2)) && !has_frame(&words[..2], &(at..at + 1)));
         // The address alone, as a call leaves it, is no frame.
-        let called = words.iter().map(|word| if *word & 0xffff == CODE_64 { 0 } else { *word });
+        let is_code = |word: &[u8; WORD_BYTES]| u64::from_ne_bytes(*word) & 0xffff == CODE_64;
+        let called = words.iter().map(|word| if is_code(word) { [0; WORD_BYTES] } else { *word });
         assert!(!has_frame(&called.collect::<Vec<_>>(), &(at..at + 1)));
     }
 
