@@ -2,8 +2,9 @@
 //! lies in it.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::PathBuf;
+
+use crate::mappings;
 
 /// The name of the socket in the run's directory.
 pub(crate) const SOCKET_NAME: &str = "socket";
@@ -32,11 +33,9 @@ pub(crate) fn leader_named(name: &OsStr) -> Option<u32> {
 
 /// Returns the path of the library in `process`, if it has one.
 pub(crate) fn library_in(process: u32) -> Option<PathBuf> {
-    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-    let maps = String::from_utf8_lossy(&maps);
-    let mut files = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
-    let is_one = |file: &&str| file.ends_with(LIBRARY_NAME) || file.ends_with(PUT_IN_NAME);
-    files.find(is_one).map(PathBuf::from)
+    let mut all = mappings::of(process).unwrap_or_default().into_iter().map(|it| it.name);
+    let is_one = |file: &String| file.ends_with(LIBRARY_NAME) || file.ends_with(PUT_IN_NAME);
+    all.find(is_one).map(PathBuf::from)
 }
 
 /// Returns the process that leads the run whose library is in `process`, by the library's path. A

@@ -2,8 +2,8 @@
 //!
 //! The modules, from below, where no module knows one above it:
 //!
-//! 1. The system: [`proc`], [`tree`], [`elf`], [`disk`], [`pause`]; [`output`], files that a user
-//!    names; and [`text`] that is not trusted.
+//! 1. The system: [`mappings`], [`proc`], [`tree`], [`elf`], [`disk`], [`pause`]; [`output`],
+//!    files that a user names; and [`text`] that is not trusted.
 //! 2. The words of a run: [`budget`], [`knobs`], [`view`], [`export`], and [`control`], what a run
 //!    and `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
 //! 3. The surroundings of a program: [`program`] itself, the run's [`directory`], [`preload`],
@@ -34,6 +34,7 @@ mod helper;
 mod inject;
 mod keeper;
 mod knobs;
+mod mappings;
 mod outer;
 mod output;
 mod own_number;

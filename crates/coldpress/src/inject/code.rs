@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::sites::Sites;
 use crate::elf::{self, Image};
+use crate::mappings::{self, Mapping};
 
 /// How the files begin that have a libc, or its loader, whichever libc it is.
 const LIBC_NAMES: [&str; 4] = ["libc.", "libc-", "ld-", "libpthread"];
@@ -29,23 +30,16 @@ pub(super) struct Code {
 const PART_BYTES: usize = 256 << 10;
 const CALL_BYTES: usize = 10;
 
-/// Executable memory that comes from a file.
-struct Mapped {
-    range: Range<usize>,
-    file: PathBuf,
-}
-
 impl Code {
     /// Finds the calls of `process` that the library must know. The library's file has two names:
     /// for glibc's loader, and for programs into which the launcher puts it.
     pub(super) fn of(process: u32, [loaded, put_in]: &[PathBuf; 2]) -> io::Result<Self> {
         let folder = Path::new("/proc").join(process.to_string());
-        let maps = fs::read(folder.join("maps"))?;
-        let maps = String::from_utf8_lossy(&maps);
-        let mapped: Vec<_> = maps.lines().filter_map(Mapped::parse).collect();
+        let mut code = mappings::of(process)?;
+        code.retain(is_code_of_file);
         let link = folder.join("exe");
         let exe = fs::read_link(&link)?;
-        let has = |name: &Path| mapped.iter().any(|it| it.file == name);
+        let has = |name: &Path| code.iter().any(|it| Path::new(&it.name) == name);
         // What another loader than glibc's has mapped does nothing.
         let is_glibcs = || matches!(elf::examine(&link), Ok(Image::Dynamic));
         let has_ours = has(put_in) || has(loaded) && is_glibcs();
@@ -55,13 +49,13 @@ impl Code {
         let ranges = if has_ours || is_valgrinds || elf::has_go_runtime(&link) {
             Vec::new()
         } else {
-            let is_libc = |it: &&Mapped| {
-                let name = it.file.file_name().unwrap_or_default().to_string_lossy();
+            let is_libc = |it: &&Mapping| {
+                let name = it.name.rsplit('/').next().unwrap_or_default();
                 LIBC_NAMES.iter().any(|start| name.starts_with(start))
             };
-            let of_libc: Vec<_> =
-                mapped.iter().filter(is_libc).map(|it| it.range.clone()).collect();
-            let of_program = mapped.iter().filter(|it| it.file == exe).map(|it| it.range.clone());
+            let of_libc: Vec<_> = code.iter().filter(is_libc).map(|it| it.range.clone()).collect();
+            let of_program =
+                code.iter().filter(|it| Path::new(&it.name) == exe).map(|it| it.range.clone());
             if of_libc.is_empty() { of_program.collect() } else { of_libc }
         };
         let memory = File::open(folder.join("mem"))?;
@@ -82,6 +76,11 @@ impl Code {
         let first = self.sites.all.first()?;
         self.ranges.iter().find(|range| range.contains(&first.address))
     }
+}
+
+/// Returns whether a mapping is executable and comes from a file.
+fn is_code_of_file(mapping: &Mapping) -> bool {
+    mapping.access.contains('x') && mapping.name.starts_with('/')
 }
 
 /// Finds the calls in the code at `range`. Parts overlap by less than a call.
@@ -115,25 +114,8 @@ fn is_valgrinds(program: &Path) -> bool {
 
 /// Returns the address at which `process` has mapped the beginning of `file`, if it has.
 pub(super) fn start_of(process: u32, file: &Path) -> io::Result<Option<usize>> {
-    let maps = fs::read(format!("/proc/{process}/maps"))?;
-    let maps = String::from_utf8_lossy(&maps);
-    let name = file.to_string_lossy();
-    let line = maps.lines().find(|line| line.ends_with(&*name) && line.contains(" 00000000 "));
-    let start = line.and_then(|line| line.split_once('-'));
-    Ok(start.and_then(|(start, _)| usize::from_str_radix(start, 16).ok()))
-}
-
-impl Mapped {
-    /// Reads a line of /proc's `maps`.
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.splitn(6, ' ');
-        let (addresses, access) = (fields.next()?, fields.next()?);
-        let (start, end) = addresses.split_once('-')?;
-        let file = fields.nth(3)?.trim_start();
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        let range = address(start)?..address(end)?;
-        (access.contains('x') && file.starts_with('/')).then(|| Self { range, file: file.into() })
-    }
+    let is_start = |it: &Mapping| it.offset == 0 && Path::new(&it.name) == file;
+    Ok(mappings::of(process)?.into_iter().find(is_start).map(|it| it.range.start))
 }
 
 #[cfg(test)]
@@ -143,18 +125,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_of_files_is_read_from_maps() {
-        let line =
-            "7f00-8000 r-xp 00026000 08:01 123                        /usr/lib/a b/libc.so.6";
-        let mapped = Mapped::parse(line).expect("it is executable");
-        assert_eq!(
-            (mapped.range, &*mapped.file),
-            (0x7f00..0x8000, Path::new("/usr/lib/a b/libc.so.6"))
-        );
-        assert!(Mapped::parse(&line.replace("r-xp", "r--p")).is_none());
-        assert!(Mapped::parse("7f00-8000 r-xp 00000000 00:00 0          [vdso]").is_none());
-        assert!(Mapped::parse("7f00-8000 r-xp 00000000 00:00 0 ").is_none());
-        assert!(Mapped::parse("").is_none());
+    fn code_of_files_is_known() {
+        let is_one = |line: &str| is_code_of_file(&Mapping::parse(line).expect("it is one"));
+        let line = "7f00-8000 r-xp 00026000 08:01 123          /usr/lib/a b/libc.so.6";
+        assert!(is_one(line) && !is_one(&line.replace("r-xp", "r--p")));
+        assert!(!is_one("7f00-8000 r-xp 00000000 00:00 0          [vdso]"));
+        assert!(!is_one("7f00-8000 r-xp 00000000 00:00 0 "));
     }
 
     #[test]

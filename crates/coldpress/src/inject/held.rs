@@ -14,6 +14,7 @@ use coldpress_sys::trace::Tracee;
 
 use super::Refusal;
 use super::sites::Site;
+use crate::mappings::{self, Mapping};
 use crate::proc;
 
 /// The time for which threads are stopped again and again until none is in the way.
@@ -82,12 +83,11 @@ impl Held {
     /// thread's descriptor at its upper end, and the kernel may have merged it with what was mapped
     /// above it. The library would leave the whole mapping alone.
     pub(super) fn beside_stacks(&self, process: u32) -> io::Result<Vec<Range<usize>>> {
-        let maps = fs::read(format!("/proc/{process}/maps"))?;
-        let maps = String::from_utf8_lossy(&maps);
         let descriptors: Vec<_> = self.threads.iter().map(Tracee::thread_pointer).collect();
-        let above = |mapping| above_stack(&descriptors, &mapping);
-        let all = maps.lines().filter_map(anonymous).filter_map(above);
-        Ok(all.take(BESIDE_STACKS_MAX).collect())
+        let mappings = mappings::of(process)?;
+        let plain = mappings.iter().filter(|it| is_plain(it));
+        let above = plain.filter_map(|it| above_stack(&descriptors, &it.range));
+        Ok(above.take(BESIDE_STACKS_MAX).collect())
     }
 
     /// Returns the thread that makes calls.
@@ -147,13 +147,9 @@ fn above_stack(descriptors: &[usize], mapping: &Range<usize>) -> Option<Range<us
     (end < mapping.end).then_some(end..mapping.end)
 }
 
-/// Returns the addresses of a line of /proc's `maps`, if it is of memory as a stack is in.
-fn anonymous(line: &str) -> Option<Range<usize>> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let is_one = fields.next()? == "rw-p" && fields.nth(2)? == "0" && fields.next().is_none();
-    let address = |text| usize::from_str_radix(text, 16).ok();
-    is_one.then_some(address(start)?..address(end)?)
+/// Returns whether a stack can be in a mapping.
+fn is_plain(mapping: &Mapping) -> bool {
+    mapping.access == "rw-p" && mapping.name.is_empty()
 }
 
 fn is_there(process: u32, thread: u32) -> bool {
@@ -217,12 +213,15 @@ mod tests {
         assert_eq!(above_stack(&descriptors, &mapping), Some(end..mapping.end));
         assert_eq!(above_stack(&descriptors, &(mapping.start..end)), None);
         assert_eq!(above_stack(&descriptors[2..], &mapping), None);
+    }
+
+    #[test]
+    fn stacks_are_in_plain_memory() {
+        let is_plain = |line: &str| is_plain(&Mapping::parse(line).expect("it is one"));
         let line = "7f00-8000 rw-p 00000000 00:00 0 ";
-        assert_eq!(anonymous(line), Some(0x7f00..0x8000));
-        assert_eq!(anonymous(&line.replace("rw-p", "r--p")), None);
-        assert_eq!(anonymous("7f00-8000 rw-p 00000000 08:01 9    /usr/lib/libc.so.6"), None);
-        assert_eq!(anonymous("7f00-8000 rw-p 00000000 00:00 0    [heap]"), None);
-        assert_eq!(anonymous(""), None);
+        assert!(is_plain(line) && !is_plain(&line.replace("rw-p", "r--p")));
+        assert!(!is_plain("7f00-8000 rw-p 00000000 08:01 9    /usr/lib/libc.so.6"));
+        assert!(!is_plain("7f00-8000 rw-p 00000000 00:00 0    [heap]"));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use crate::mappings::Mapping;
+
 /// A mapping, and what of it is in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Area {
-    pub(super) range: Range<u64>,
+    pub(super) range: Range<usize>,
     /// The access, as `rw-p`.
     pub(super) access: String,
     /// The name of a file, or one of the kernel's, as `[heap]`.
@@ -41,7 +43,7 @@ impl Area {
 
     /// Returns the length.
     pub(super) fn length(&self) -> u64 {
-        self.range.end - self.range.start
+        self.range.len() as u64
     }
 }
 
@@ -49,18 +51,15 @@ impl Area {
 pub(super) fn areas(smaps: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for line in smaps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let first = words.next().unwrap_or_default();
-        if let Some(range) = range(first) {
-            let access = words.next().unwrap_or_default().to_owned();
-            // After offset, device and inode.
-            let name = words.skip(3).collect::<Vec<_>>().join(" ");
+        if let Some(Mapping { range, access, name, .. }) = Mapping::parse(line) {
             let below = areas.last().filter(|below| below.range.end == range.start);
             let guard = below.filter(|below| below.access.starts_with("---")).map(Area::length);
             areas.push(Area { range, access, name, guard, ..Area::default() });
             continue;
         }
         let Some(area) = areas.last_mut() else { continue };
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap_or_default();
         if first == "VmFlags:" {
             area.flags = words.map(str::to_owned).collect();
             continue;
@@ -75,11 +74,4 @@ pub(super) fn areas(smaps: &str) -> Vec<Area> {
         }
     }
     areas
-}
-
-/// Reads `start-end`.
-fn range(word: &str) -> Option<Range<u64>> {
-    let (start, end) = word.split_once('-')?;
-    let address = |text| u64::from_str_radix(text, 16).ok();
-    Some(address(start)?..address(end)?).filter(|range| range.start < range.end)
 }
