@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod graph;
+mod history;
 mod items;
 mod manifest;
 mod masked;

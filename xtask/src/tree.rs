@@ -5,13 +5,14 @@ use std::path::Path;
 use std::{fs, io};
 
 use crate::graph;
+use crate::history::{self, History};
 use crate::manifest;
 use crate::rust_file::RustFile;
 
 /// The folders that the rules skip: what was built, and what tests are fed.
 const SKIPPED: &[&str] = &["target", "fixtures", "node_modules", "__pycache__"];
 /// The hidden folders that hold source.
-const HIDDEN_KEPT: &[&str] = &[".ci", ".cargo"];
+const HIDDEN_KEPT: &[&str] = &[".ci", ".cargo", ".github"];
 
 /// A text file.
 pub(crate) struct TextFile {
@@ -29,6 +30,8 @@ pub(crate) struct Tree {
     pub(crate) rust: Vec<RustFile>,
     /// Every file and folder.
     pub(crate) paths: BTreeSet<String>,
+    /// The commits.
+    pub(crate) history: History,
 }
 
 impl Tree {
@@ -38,6 +41,7 @@ impl Tree {
         let mut names = Vec::new();
         read_folder(root, "", &mut files, &mut names)?;
         let mut tree = Self::new(files);
+        tree.history = history::read(root);
         names.into_iter().for_each(|name| tree.add_path(name));
         Ok(tree)
     }
@@ -60,7 +64,7 @@ impl Tree {
             .filter_map(|it| Some((package_of(&it.path, &it.text)?, &*it.text)))
             .collect();
         graph::resolve(&mut rust, &manifests);
-        let mut tree = Self { texts, rust, paths: BTreeSet::new() };
+        let mut tree = Self { texts, rust, paths: BTreeSet::new(), history: Ok(Vec::new()) };
         let names: Vec<_> = tree.texts.iter().map(|file| file.path.clone()).collect();
         names.into_iter().for_each(|name| tree.add_path(name));
         tree

@@ -14,6 +14,7 @@ fn arrows_that_point_up_fail_the_run() {
         .expect("Cargo built xtask for this test");
     let found = String::from_utf8(run.stdout).expect("tidy prints UTF-8");
     let wanted = "\
+.git:1: warning: commits are not checked: this is no clone
 crates/mem/Cargo.toml:5: `mem` may not use `zswap`: arrows point down
 crates/mem/src/frames/mod.rs:3: `frames` may not use `pools`: arrows point down
 crates/mem/src/lib.rs:6: `mem` may not use `zswap`: arrows point down

@@ -7,7 +7,7 @@ use crate::tree::Tree;
 
 /// The folders at the start of a path from the root.
 const FOLDERS: &[&str] =
-    &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/"];
+    &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/", ".github/"];
 /// The crates whose source files a document may name in short: `zswap/store.rs`.
 const CRATES: &[&str] =
     &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "manual", "bench", "coldpress"];

@@ -3,6 +3,7 @@
 mod answers;
 mod atomics;
 mod comments;
+mod commits;
 mod documents;
 mod layers;
 mod modules;
@@ -14,6 +15,7 @@ mod surface;
 mod text;
 mod types;
 mod unsafety;
+mod workflows;
 
 use crate::pages;
 use crate::report::Report;
@@ -28,6 +30,7 @@ pub(crate) const ALL: &[Rule] = &[
     atomics::orderings_are_explained,
     comments::files_in_comments_exist,
     comments::members_in_comments_exist,
+    commits::commits_say_what_and_why,
     documents::mentioned_files_exist,
     layers::dependencies_point_down,
     layers::paths_point_down,
@@ -51,6 +54,8 @@ pub(crate) const ALL: &[Rule] = &[
     unsafety::unsafe_stays_home,
     unsafety::unsafe_is_forbidden_elsewhere,
     unsafety::safety_texts_say_something,
+    workflows::workflows_run_make,
+    workflows::actions_are_pinned,
 ];
 
 /// Returns the crate of a path and the path inside it: `("mem", "src/lib.rs")` for
