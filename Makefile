@@ -54,10 +54,13 @@ MIRI_TESTS := slab:: frames::descriptor:: \
 # What `make fuzz` runs, each for so long.
 FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
+# What a lane does whose tools are not here: pass, but for CI.
+SKIPPED := [ "$(CI)" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build static demo test check unit system containers machines stress suites \
-	edges long cases report-check docs loom miri fuzz bench install clean
+.PHONY: help bootstrap build static demo test begin-times check unit system containers machines \
+	stress suites edges long soak cases report-check docs docs-check deny loom miri sanitize fuzz \
+	bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -171,6 +174,13 @@ report-check: build ## reports of five runs in a browser, in two widths, light a
 
 docs: bootstrap ## write docs/options.md, docs/knobs.md, docs/top.svg, man pages, completions anew
 	COLDPRESS_WRITE_DOCS=1 $(TESTS) --lib --bin coldpress -- docs:: top::
+
+docs-check: docs ## whether all that `make docs` writes is as committed
+	git diff --exit-code -- docs packaging
+
+# Licences, bans and registries need nothing from outside; what is known to be unsafe does.
+deny: bootstrap ## licences and sources of all packages; advisories where their database is reached
+	@if scripts/bootstrap-lane deny; then scripts/deny; else $(SKIPPED); fi
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
