@@ -34,7 +34,7 @@ BESIDE := $(filter-out $(ALONE) stress suites view,\
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
-	--test account --test bench --test foreign --test attach
+	--test account --test bench --test foreign --test attach --test recipes
 # Those of which `make long` runs what `make test` leaves out.
 LONG := budget day_one forks helper metrics proactive rest sharing view
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
