@@ -57,6 +57,17 @@ fn the_page_of_knobs_is_fresh() {
     check("knobs.md", &page);
 }
 
+#[test]
+fn the_promised_knobs_are_those_that_there_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/stability.md")).unwrap();
+    let section = page.split("\n## ").find(|it| it.starts_with("Knobs\n")).unwrap();
+    let promised = section.lines().filter(|line| line.starts_with("    "));
+    let promised: Vec<_> = promised.flat_map(str::split_whitespace).collect();
+    let there: Vec<_> = Knob::ALL.iter().map(|knob| knob.name()).collect();
+    assert_eq!(promised, there);
+}
+
 /// Adds a section for a command: its options, and the text after them in its help.
 fn section(page: &mut String, name: &str, command: &Command) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
