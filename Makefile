@@ -71,12 +71,12 @@ bootstrap: ## install what a build needs and this machine lacks
 	@scripts/bootstrap
 
 build: bootstrap ## build the command: target/release/coldpress
-	cargo build --locked --release --package coldpress
+	cargo build --locked --release --package coldpress-cli
 
 # The library inside is for glibc all the same: that is where it goes.
 static: bootstrap ## build the command for places without glibc: target/x86_64-unknown-linux-musl
 	@scripts/bootstrap-static
-	cargo build --locked --release --package coldpress --target $(MUSL)
+	cargo build --locked --release --package coldpress-cli --target $(MUSL)
 
 demo: build ## run a real job without coldpress and within a budget
 	@scripts/bootstrap-tests python3

@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 
-use coldpress_cli::progress::Progress;
+use coldpress_common::progress::Progress;
 
 /// The line, while the command measures.
 static LINE: Mutex<Option<Progress>> = Mutex::new(None);

@@ -17,8 +17,8 @@ use clap::{
     Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
     ValueEnum, ValueHint,
 };
-use coldpress_cli::size::parse_size;
 use coldpress_codec::CodecChoice;
+use coldpress_common::size::parse_size;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::Knob;
 use coldpress_sys::Bytes;
@@ -490,7 +490,7 @@ mod tests {
     use coldpress_codec::CodecId;
 
     use super::*;
-    use coldpress_cli::size::Size;
+    use coldpress_common::size::Size;
 
     fn run_args(args: &[&str]) -> RunArgs {
         let all = ["coldpress", "run"].iter().chain(args);

@@ -51,8 +51,8 @@ use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use coldpress_cli::cgroup;
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::cgroup;
+use coldpress_common::failure::{Failure, Result};
 use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE};
 use coldpress_sys::Bytes;

@@ -8,9 +8,9 @@
 
 use std::fmt;
 
-use coldpress_cli::cgroup::{self, Limit};
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::size::{Size, parse_size_or_share, show};
+use coldpress_common::cgroup::{self, Limit};
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::size::{Size, parse_size_or_share, show};
 use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_sys::Bytes;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
 use coldpress_runtime::ledger::Terms;
 use coldpress_sys::Bytes;

@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use coldpress_cli::failure::Failure;
+use coldpress_common::failure::Failure;
 use coldpress_runtime::knobs::Knobs;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::{AsFd, OwnedFd, SysResult};

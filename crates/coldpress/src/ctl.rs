@@ -6,7 +6,7 @@ pub(crate) mod thaw;
 
 use std::process::ExitCode;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlVerb};

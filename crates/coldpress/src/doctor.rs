@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coldpress_cli::failure::Failure;
+use coldpress_common::failure::Failure;
 
 use crate::args::{DiskChoice, DoctorArgs};
 use crate::config::DEFAULT_DISK;

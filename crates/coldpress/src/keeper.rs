@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_sys::{beside, fork, raw};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};

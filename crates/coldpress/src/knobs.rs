@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use coldpress_cli::size::{parse_size, show};
 use coldpress_codec::CodecChoice;
+use coldpress_common::size::{parse_size, show};
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::{
     Domain, IDLE_SHARE, Knob, Knobs, NO_LIMIT, decode_codec, decode_pool, encode_codec, encode_pool,

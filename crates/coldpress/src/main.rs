@@ -57,7 +57,7 @@ mod why;
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use coldpress_cli::failure::EXIT_OURS;
+use coldpress_common::failure::EXIT_OURS;
 
 use crate::args::{Cli, Command};
 
@@ -101,12 +101,12 @@ fn usage_code(error: &clap::Error) -> u8 {
     }
 }
 
-/// Returns whether all of `text` was written on standard output; see [`coldpress_cli::print`].
+/// Returns whether all of `text` was written on standard output; see [`coldpress_common::print`].
 pub(crate) fn print(text: &str) -> bool {
-    coldpress_cli::print(NAME, text)
+    coldpress_common::print(NAME, text)
 }
 
 /// Prints one line of ours on standard error, which may be closed.
 pub(crate) fn say(line: impl Display) {
-    coldpress_cli::say(NAME, line);
+    coldpress_common::say(NAME, line);
 }

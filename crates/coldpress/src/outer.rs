@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE, View};
 use coldpress_sys::Bytes;
 use coldpress_sys::net;

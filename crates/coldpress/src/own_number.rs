@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::env;
 use std::process::{self, Command, ExitCode};
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_sys::signals;
 
 use crate::args::InPlaceArgs;

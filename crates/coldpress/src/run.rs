@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::size::show;
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::size::show;
 use coldpress_runtime::knobs::Knob;
 use coldpress_runtime::wire::PADDING_VARIABLE;
 use rustix::process::Pid;

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_sys::net::{self, Peer};
 use coldpress_sys::{AsFd, OwnedFd, SysError, errno};
 use rustix::process::geteuid;

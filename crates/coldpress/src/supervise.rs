@@ -19,7 +19,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_sys::{signals, trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -19,7 +19,7 @@ mod tests;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use crate::args::TopArgs;
 use crate::ctl::interrupt::Interrupt;

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, io};
 
-use coldpress_cli::cgroup;
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::size::{parse_size, show};
+use coldpress_common::cgroup;
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::size::{parse_size, show};
 use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_runtime::wire;
 use coldpress_sys::{Bytes, PageCount};

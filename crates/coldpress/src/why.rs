@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::size::show;
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

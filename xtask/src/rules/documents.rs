@@ -9,8 +9,18 @@ use crate::tree::Tree;
 const FOLDERS: &[&str] =
     &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/", ".github/"];
 /// The crates whose source files a document may name in short: `zswap/store.rs`.
-const CRATES: &[&str] =
-    &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "manual", "bench", "coldpress"];
+const CRATES: &[&str] = &[
+    "sys",
+    "mem",
+    "codec",
+    "backing",
+    "zswap",
+    "runtime",
+    "common",
+    "manual",
+    "bench",
+    "coldpress",
+];
 
 /// Checks every document.
 pub(crate) fn mentioned_files_exist(tree: &Tree, report: &mut Report) {

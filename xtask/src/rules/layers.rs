@@ -1,4 +1,4 @@
-//! Arrows point down: sys < mem, codec, backing, cli < zswap < runtime < bench, coldpress, and
+//! Arrows point down: sys < mem, codec, backing, common < zswap < runtime < bench, coldpress, and
 //! inside mem frames < slab < pools. Cargo forbids a cycle, not an arrow that points up.
 
 use super::crate_path;
@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The crates, bottom to top. Crates of one row do not know each other.
 const LAYERS: &[&[&str]] = &[
     &["sys"],
-    &["mem", "codec", "backing", "cli", "manual"],
+    &["mem", "codec", "backing", "common", "manual"],
     &["zswap"],
     &["runtime"],
     &["bench", "coldpress"],
@@ -25,11 +25,12 @@ fn height(name: &str) -> usize {
     LAYERS.iter().position(|row| row.contains(&name)).unwrap_or(LAYERS.len())
 }
 
-/// Returns the layer behind a package name (`coldpress-mem`) or a crate name (`coldpress_mem`).
+/// Returns the layer behind the name of a package (`coldpress-mem`): that of its folder, but for the
+/// command's.
 fn layer(name: &str) -> Option<&str> {
     match name {
-        "coldpress" => Some(name),
-        _ => name.strip_prefix("coldpress")?.strip_prefix(['-', '_']),
+        "coldpress-cli" => Some("coldpress"),
+        _ => name.strip_prefix("coldpress-"),
     }
 }
 
@@ -103,7 +104,7 @@ mod tests {
         let wanted = "crates/mem/Cargo.toml:3: `mem` may not use `zswap`: arrows point down";
         assert_eq!(found, [wanted]);
         assert_eq!(run("codec", "coldpress-mem").len(), 1, "crates of one row");
-        assert_eq!(run("runtime", "coldpress").len(), 1);
+        assert_eq!(run("runtime", "coldpress-cli").len(), 1);
         assert_eq!(run("zswap", "coldpress-tests").len(), 1, "nothing stands on the tests");
         assert!(run("zswap", "coldpress-mem").is_empty());
         assert!(run("zswap", "rustix").is_empty());

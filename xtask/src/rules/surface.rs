@@ -11,7 +11,7 @@ const PUBLIC_TYPES_MAX: &[(&str, usize)] = &[
     ("mem", 26),
     ("codec", 13),
     ("backing", 12),
-    ("cli", 6),
+    ("common", 6),
     ("zswap", 18),
     ("runtime", 18),
     ("bench", 10),

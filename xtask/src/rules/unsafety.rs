@@ -26,7 +26,7 @@ const TEST_FOLDER: &str = "/tests/";
 const FORBIDDING: &[&str] = &[
     "crates/backing/src/lib.rs",
     "crates/zswap/src/lib.rs",
-    "crates/cli/src/lib.rs",
+    "crates/common/src/lib.rs",
     "crates/coldpress/src/main.rs",
     "crates/bench/src/commands/mod.rs",
     "crates/bench/src/main.rs",

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use serde_json::{Value, json};
 
 use super::common::Rounds;

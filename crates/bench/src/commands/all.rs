@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::machine::Machine;
 use crate::report::{Report, keep, text};
 use clap::Args;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use super::build::options::SOURCE;
 use super::common::defaults;

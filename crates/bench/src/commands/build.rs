@@ -16,8 +16,8 @@ use std::process::Command;
 
 use crate::kernel::{Peer, Ran};
 use crate::report::{Goal, Report};
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::size::show;
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::json;
 

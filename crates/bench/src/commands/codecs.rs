@@ -21,8 +21,8 @@ use crate::random::Random;
 use crate::report::{Goal, Report, Table};
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
-use coldpress_cli::failure::{Failure, Result};
 use coldpress_codec::{Codec, CodecId, DEFAULT_DICTIONARY_LEVEL, DictionaryCodec};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::kernel::Peer;
 use clap::{Args, Parser, ValueEnum, ValueHint};
-use coldpress_cli::size::{parse_size, show};
+use coldpress_common::size::{parse_size, show};
 use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_sys::Bytes;
 

@@ -11,8 +11,8 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::{parse_size, show};
+use coldpress_common::failure::Result;
+use coldpress_common::size::{parse_size, show};
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

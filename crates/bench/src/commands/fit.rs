@@ -6,8 +6,8 @@
 use std::process::Command;
 
 use clap::Args;
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

@@ -12,8 +12,8 @@ use std::ffi::OsStr;
 
 use crate::report::{Goal, Report, Table};
 use crate::statistics::{Pair, Paired, Sample, Side, alternate};
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ pub(super) mod options;
 mod order_0;
 
 use crate::report::{Goal, Report, Table};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Map, Value};
 
 use crate::progress::note;

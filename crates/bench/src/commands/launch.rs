@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use serde_json::Value;
 
 use crate::interrupt::{self, Signals};

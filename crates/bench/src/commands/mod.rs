@@ -54,7 +54,7 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::{Report, document, folder, keep, text};
 use clap::Parser as _;
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 
 use launch::{Launcher, failed};
 use options::{Cli, What};
@@ -158,10 +158,10 @@ fn cannot_keep(error: io::Error) -> Failure {
 
 /// Prints `text` on standard output; a reader that stops reading is no failure.
 fn print(text: &str) {
-    progress::aside(|| coldpress_cli::print(NAME, text));
+    progress::aside(|| coldpress_common::print(NAME, text));
 }
 
 /// Prints a line of this command on standard error, which may be closed.
 fn say(line: impl Display) {
-    progress::aside(|| coldpress_cli::say(NAME, line));
+    progress::aside(|| coldpress_common::say(NAME, line));
 }

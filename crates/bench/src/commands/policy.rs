@@ -15,7 +15,7 @@ use std::path::Path;
 use crate::policy::generate::Model;
 use crate::policy::trace::Trace;
 use crate::report::{Goal, Report};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::json;
 
 use super::launch::failed;

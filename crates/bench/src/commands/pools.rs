@@ -14,7 +14,7 @@ use crate::pools::sizes::Sizes;
 use crate::pools::sweep::Sweep;
 use crate::pools::{Kind, Work};
 use crate::report::{Goal, Report, Table};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Map, Value};
 
 use super::launch::failed;

@@ -15,7 +15,7 @@ pub(super) mod tables;
 use std::process::Command;
 
 use crate::kernel::{Peer, Ran};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::Bytes;
 
 /// The kernel's zswap with lzo, the codec of zswap v4's mail, which every kernel with zswap has.

@@ -17,7 +17,7 @@ pub(super) mod tables;
 
 use crate::report::{Goal, Report};
 use crate::statistics::Sample;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::common::{Choice, ContestArgs, Rounds, defaults};

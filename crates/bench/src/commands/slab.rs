@@ -7,7 +7,7 @@ use crate::allocators::{Contestant, Nothing, Scale, contest, object_works};
 use crate::ours;
 use crate::report::Report;
 use clap::Args;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use super::common::{Common, Rounds};
 use super::launch::failed;

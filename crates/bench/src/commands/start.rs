@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use clap::Args;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::against::{AgainstArgs, Contest};

@@ -29,8 +29,8 @@ use std::fs;
 use std::thread;
 
 use crate::report::Report;
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use serde_json::json;
 
 use super::against;

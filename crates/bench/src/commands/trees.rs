@@ -8,7 +8,7 @@ mod jobs;
 pub(super) mod options;
 
 use crate::report::{Goal, Report};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::common::{Choice, ContestArgs, Rounds, defaults};

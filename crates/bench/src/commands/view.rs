@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use crate::interrupt;
 use crate::report::{Goal, Report, Table};
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use coldpress_cli::size::parse_size;
+use coldpress_common::size::parse_size;
 use coldpress_sys::{Bytes, cpu};
 use serde_json::{Value, json};
 

@@ -18,9 +18,9 @@ use crate::pools::Kind;
 use crate::report::Report;
 use crate::ticks::Stopwatch;
 use crate::zswap;
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
 use coldpress_codec::CodecId;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

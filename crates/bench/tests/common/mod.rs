@@ -54,7 +54,7 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 /// Returns whether programs can be managed here; if not, says so.
 pub(crate) fn can_manage() -> bool {
-    let doctor = coldpress(&["doctor"]).output().expect("cargo build --package coldpress");
+    let doctor = coldpress(&["doctor"]).output().expect("cargo build --package coldpress-cli");
     let works = doctor.status.success();
     if !works {
         let said = String::from_utf8_lossy(&doctor.stdout);

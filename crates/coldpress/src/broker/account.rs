@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fs;
 use std::time::Instant;
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_runtime::ledger::Ledger;
 use coldpress_runtime::tally::Figures;
 use coldpress_sys::{Bytes, PageCount};

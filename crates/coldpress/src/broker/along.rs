@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path};
 
-use coldpress_cli::cgroup::Mount;
+use coldpress_common::cgroup::Mount;
 
 use crate::proc::{self, Life};
 

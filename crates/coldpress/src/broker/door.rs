@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use coldpress_runtime::wire::SOCKET_PATH_MAX;
 use coldpress_sys::net::{self, Peer};
 use coldpress_sys::{AsFd, OwnedFd};

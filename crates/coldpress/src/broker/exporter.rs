@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, path};
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::metrics::{self, Format, Subject};

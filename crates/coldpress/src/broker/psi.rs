@@ -97,7 +97,7 @@ mod tests {
     use coldpress_sys::Bytes;
 
     use super::*;
-    use coldpress_cli::cgroup::Limit;
+    use coldpress_common::cgroup::Limit;
 
     #[test]
     fn it_is_given_up_while_tasks_wait_and_taken_back_when_they_do_not() {

@@ -1,6 +1,6 @@
 //! What shows a run to the user while it goes on.
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use super::exporter::Exporter;
 use super::metrics::Subject;

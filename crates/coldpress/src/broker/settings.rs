@@ -1,7 +1,7 @@
 //! The settings of a run that change while it goes on: by `coldpress ctl`, and with the limit that
 //! the budget is a part of.
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::OwnedFd;
 use coldpress_sys::net::Peer;
 use serde_json::{Value, json};

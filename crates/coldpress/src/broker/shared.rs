@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_sys::{Bytes, PageCount};
 
 use super::parts::{Asked, Parts, kib_of};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_runtime::ledger::Ledger;
 use coldpress_runtime::tally::Counter;
 use coldpress_sys::Bytes;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_runtime::tally::{Counter, Group};
 use coldpress_sys::Bytes;
 use serde_json::{Map, Value, json};

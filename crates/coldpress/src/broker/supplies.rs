@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::wire::Welcome;
 use coldpress_sys::{AsFd, OwnedFd, net};

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::{Value, json};
 

@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use coldpress_cli::cgroup;
-use coldpress_cli::failure::{Failure, Result};
-use coldpress_cli::progress::Progress;
-use coldpress_cli::size::show;
+use coldpress_common::cgroup;
+use coldpress_common::failure::{Failure, Result};
+use coldpress_common::progress::Progress;
+use coldpress_common::size::show;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Value, json};
 

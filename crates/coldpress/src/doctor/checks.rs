@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_sys::uffd::{FEATURE_MOVE, FEATURES_NEEDED};
 use coldpress_sys::{Bytes, SysResult};

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coldpress_cli::cgroup::{self, Limit};
+use coldpress_common::cgroup::{self, Limit};
 use coldpress_sys::proc::Pagemap;
 use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};

@@ -1,6 +1,6 @@
 //! The pictures of a report: of which figures each is made, and in which words.
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_zswap::SIZE_CLASS_BYTES;
 
 use super::curve::{Curve, Forecast};

@@ -25,7 +25,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use coldpress_cli::failure::{Failure, Result};
+use coldpress_common::failure::{Failure, Result};
 
 use crate::args::ReportArgs;
 use crate::{output, print, say};

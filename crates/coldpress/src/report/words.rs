@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use coldpress_cli::size::show;
+use coldpress_common::size::show;
 use coldpress_sys::Bytes;
 
 const MIB: usize = 1 << 20;

@@ -135,7 +135,7 @@ fn at(moments: &VecDeque<Moment>, time_ns: u64) -> Moment {
 mod tests {
     //! The risk: a bar shows another time or another amount than happened.
 
-    use coldpress_cli::failure::Failure;
+    use coldpress_common::failure::Failure;
     use serde_json::json;
 
     use super::super::sample::Silent;

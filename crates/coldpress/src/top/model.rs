@@ -151,7 +151,7 @@ fn row_of_process(keeper: u32, process: &Value) -> Row {
 mod tests {
     //! The risk: a process is lost, stands below another's parent, or is counted twice.
 
-    use coldpress_cli::failure::Failure;
+    use coldpress_common::failure::Failure;
     use serde_json::json;
 
     use super::*;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use coldpress_cli::failure::Failure;
+use coldpress_common::failure::Failure;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use coldpress_cli::failure::Failure;
+use coldpress_common::failure::Failure;
 use tempfile::TempDir;
 
 use crate::commands::launch::absent;

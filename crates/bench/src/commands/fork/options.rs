@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use coldpress_cli::size::parse_size;
+use coldpress_common::size::parse_size;
 use coldpress_sys::Bytes;
 
 use crate::commands::against::AgainstArgs;

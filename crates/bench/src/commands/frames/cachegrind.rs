@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use crate::commands::launch::failed;
 use crate::interrupt;

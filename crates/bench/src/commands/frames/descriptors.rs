@@ -9,8 +9,8 @@ use std::time::Instant;
 use crate::descriptors::{Descriptor, PAIRS_OF_REFERENCE, Plan, SIZES};
 use crate::report::{Goal, Table};
 use crate::statistics::{Sample, take_turns};
-use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_common::failure::Result;
+use coldpress_common::size::show;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Value, json};
 

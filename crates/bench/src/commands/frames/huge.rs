@@ -14,7 +14,7 @@ use crate::frames::trace::Trace;
 use crate::ours;
 use crate::report::{Goal, Table};
 use crate::statistics::{Paired, Side, alternate};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::cpu;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::alloc::System;
 use crate::allocators::{Contestant, Group, Nothing, Scale, contest, frame_works};
 use crate::ours;
 use crate::report::Goal;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::Bytes;
 
 use super::FrameCounts;

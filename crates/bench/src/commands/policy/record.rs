@@ -81,7 +81,7 @@ const LINES: usize = 24_000;
 const LINE_BYTES: usize = 1_500;
 
 /// Records a program of the user.
-pub(super) fn user(program: &[OsString]) -> coldpress_cli::failure::Result<Trace> {
+pub(super) fn user(program: &[OsString]) -> coldpress_common::failure::Result<Trace> {
     if !is_valgrind_here() {
         return Err(failed("valgrind is not installed, which records the touches".to_owned()));
     }
@@ -98,7 +98,7 @@ type Recorded = (String, Result<Trace, String>);
 type Program = (&'static str, fn(&TempDir) -> Result<Trace, String>);
 
 /// Records our own set, two programs at a time.
-pub(super) fn own_set() -> coldpress_cli::failure::Result<Vec<Recorded>> {
+pub(super) fn own_set() -> coldpress_common::failure::Result<Vec<Recorded>> {
     if !is_valgrind_here() {
         return Ok(vec![("programs".to_owned(), Err("valgrind is not installed".to_owned()))]);
     }

@@ -3,7 +3,7 @@
 use crate::pools::fill::{Fill, total};
 use crate::pools::{ClassStats, Kind, PoolStats};
 use crate::report::Table;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::{Bench, Measured, row, table};

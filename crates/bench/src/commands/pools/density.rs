@@ -4,7 +4,7 @@ use crate::pools::density::{Churn, Density, PoolDensity};
 use crate::pools::store::{density, metadata_each};
 use crate::pools::{Kind, PoolStats};
 use crate::report::{Goal, Table};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::{Bench, Measured, row, table, worst};

@@ -14,7 +14,7 @@ use crate::pools::sizes::Sizes;
 use crate::pools::store::footprint;
 use crate::pools::{Kind, PoolStats};
 use crate::report::{Goal, Table};
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::PAGE_BYTES;
 use serde_json::{Value, json};
 

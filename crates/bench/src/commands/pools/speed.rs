@@ -6,7 +6,7 @@ use crate::random::Random;
 use crate::report::{Goal, Table};
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::{Bench, Measured, row, table, worst};

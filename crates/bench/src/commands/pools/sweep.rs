@@ -4,7 +4,7 @@ use crate::pools::Kind;
 use crate::pools::sweep::Swept;
 use crate::report::Table;
 use crate::statistics::Sample;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use serde_json::{Value, json};
 
 use super::{Bench, Measured, row, table};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::pools::sizes::Sizes;
 use crate::pools::text::Text;
-use coldpress_cli::failure::Result;
 use coldpress_codec::{Codec, CodecId};
+use coldpress_common::failure::Result;
 use coldpress_sys::{PAGE_BYTES, Page};
 
 use super::Scale;
@@ -50,7 +50,7 @@ fn in_folder(folder: &Path, codec: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn about(path: &Path, error: &dyn std::fmt::Display) -> coldpress_cli::failure::Failure {
+fn about(path: &Path, error: &dyn std::fmt::Display) -> coldpress_common::failure::Failure {
     failed(format!("{}: {error}", path.display()))
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::kernel::Peer;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::kernel::{Peer, Ran};
 use crate::usage::Usage;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::Bytes;
 use tempfile::TempDir;
 

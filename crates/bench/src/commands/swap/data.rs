@@ -14,8 +14,8 @@
 
 use std::io::Write as _;
 
-use coldpress_cli::failure::Result;
 use coldpress_codec::{Codec, CodecId, same_filled};
+use coldpress_common::failure::Result;
 use coldpress_sys::{PAGE_BYTES, Page};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;

@@ -3,7 +3,7 @@
 use crate::kernel::Peer;
 use crate::statistics::Sample;
 use crate::touch::pattern::Pattern;
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 

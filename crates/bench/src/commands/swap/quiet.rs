@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use coldpress_cli::failure::Result;
+use coldpress_common::failure::Result;
 
 use crate::commands::say;
 

@@ -1,7 +1,7 @@
 //! The command lines of `coldpress-bench zswap` and of its workloads.
 
 use clap::Args;
-use coldpress_cli::size::parse_size;
+use coldpress_common::size::parse_size;
 use coldpress_sys::Bytes;
 
 use crate::commands::common::{Common, ContestArgs, parse_budget};

@@ -1,7 +1,7 @@
 //! The risk: on a machine that cannot run programs, the user learns the wrong thing, or nothing.
 //! The hosts here are those of the field: an ordinary user, containers, old kernels, Alpine.
 
-use coldpress_cli::cgroup::Limit;
+use coldpress_common::cgroup::Limit;
 use coldpress_sys::SysError;
 
 use super::*;
