@@ -13,7 +13,7 @@ use coldpress_common::failure::{Failure, Result};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
-use super::keys::{Action, Request, State};
+use super::keys::{Action, Mode, Request, State};
 use super::sample::{Sample, Sampler};
 use super::screen::{self, Skill};
 use crate::control;
@@ -98,12 +98,39 @@ impl Looker {
                 }
             }
         };
-        let thread = thread::Builder::new().name("looker".to_owned()).spawn(look);
-        thread.map_err(|error| {
-            Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
-        })?;
+        start_thread("looker", look)?;
         Ok(Self { samples, now })
     }
+}
+
+/// What makes changes beside the screen, one after the other.
+struct Changer {
+    requests: Sender<Request>,
+    told: Receiver<String>,
+}
+
+impl Changer {
+    fn start() -> Result<Self> {
+        let (requests, wanted) = mpsc::channel();
+        let (sender, told) = mpsc::channel();
+        let work = move || {
+            while let Ok(request) = wanted.recv() {
+                let text = change(&request).unwrap_or_else(|failure| failure.to_string());
+                if sender.send(text).is_err() {
+                    return;
+                }
+            }
+        };
+        start_thread("changer", work)?;
+        Ok(Self { requests, told })
+    }
+}
+
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    let failed =
+        |error| Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u");
+    thread.map(drop).map_err(failed)
 }
 
 /// Shows `state` and what `sampler` sees, until the user quits.
@@ -114,6 +141,7 @@ pub(super) fn show(
     interrupt: &Interrupt,
 ) -> Result<End> {
     let (skill, looker) = (skill(), Looker::start(sampler, interval)?);
+    let changer = Changer::start()?;
     let mut screen = Screen::open()?;
     let mut is_stale = true;
     while !interrupt.has_come() {
@@ -130,6 +158,15 @@ pub(super) fn show(
             }
             is_stale = true;
         }
+        // What the user types is not replaced by news.
+        if state.mode == Mode::Browsing
+            && let Ok(text) = changer.told.try_recv()
+        {
+            state.tell(text);
+            is_stale = true;
+            // The thread lives as long as this.
+            let _ = looker.now.send(());
+        }
         if std::mem::take(&mut is_stale) {
             screen.0.draw(|frame| screen::draw(frame, &mut state, skill)).map_err(failed)?;
         }
@@ -143,12 +180,8 @@ pub(super) fn show(
             Event::Key(key) if key.kind != KeyEventKind::Release => match state.press(key) {
                 Action::Nothing => {}
                 Action::Quit => break,
-                Action::Ask(request) => {
-                    let told = change(&request).unwrap_or_else(|failure| failure.to_string());
-                    state.tell(told);
-                    // The thread lives as long as this.
-                    let _ = looker.now.send(());
-                }
+                // The thread lives as long as this.
+                Action::Ask(request) => drop(changer.requests.send(request)),
             },
             _ => {}
         }
