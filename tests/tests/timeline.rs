@@ -130,6 +130,19 @@ fn assert_agree(run: &Run) {
     assert!(run.stderr.contains(&line), "{line} is not in {}", run.stderr);
 }
 
+/// Returns the figures of the processes of a timeline by name, of which each has some moments.
+fn processes(timeline: &Value) -> Vec<(&str, &serde_json::Map<String, Value>)> {
+    let all = timeline["processes"].as_array().expect("a list").iter();
+    let all = all.map(|process| {
+        let points = process["points"].as_object().expect("an object");
+        let counts = points.values().map(|values| values.as_array().map_or(0, Vec::len));
+        let counts: Vec<_> = counts.collect();
+        assert!(counts[0] > 0 && counts.iter().all(|count| *count == counts[0]), "{process}");
+        (process["name"].as_str().expect("text"), points)
+    });
+    all.collect()
+}
+
 /// Runs `coldpress ctl` on a run.
 fn ctl(live: &Live, words: &[&str]) -> String {
     let (command, root) = (machine::coldpress(), live.root().to_string());
@@ -163,6 +176,15 @@ fn a_tight_run_tells_one_story_everywhere() {
     assert!(most("resident_bytes") > 8 << 20 && most("limbo_bytes") > 1 << 20);
     assert!(most("pool_original_bytes") > most("pool_held_bytes"), "it compresses");
     assert_eq!([most("shared_bytes"), most("copy_faults")], [0, 0]);
+    let processes = processes(whole);
+    assert_eq!(processes.len(), 1);
+    let (name, figures) = processes[0];
+    assert!(name.starts_with("python"), "{name}");
+    let own = |name: &str| figures[name].as_array().expect("a list").iter().map(Value::as_u64);
+    for name in ["resident_bytes", "pool_original_bytes", "major_faults", "stall_ns"] {
+        let least = own(name).max().flatten().expect("moments");
+        assert!(least > 0 && least <= most(name), "{name}: {least} of {}", most(name));
+    }
     for at in 0..column(whole, "time_ns").len() {
         let value = |name| column(whole, name)[at].as_u64().expect("a number");
         let own = ["resident_bytes", "limbo_bytes", "pool_held_bytes"].map(value);

@@ -12,9 +12,9 @@ use coldpress_sys::PageCount;
 use serde_json::{Value, json};
 
 use super::figures;
+use super::grid::nanoseconds;
 use super::state::Serving;
 use super::stats::SCHEMA;
-use super::timeline::nanoseconds;
 use super::totals::{Totals, rounded};
 use super::unmanaged::name_of;
 use crate::{knobs, proc};

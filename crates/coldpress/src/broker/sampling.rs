@@ -1,7 +1,10 @@
 //! How the broker comes to know how its run stands, and has the timeline keep it.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
+use super::member::Member;
+use super::series::PROCESSES_MAX;
 use super::standing::Standing;
 use super::state::Serving;
 use super::timeline::Event;
@@ -44,6 +47,7 @@ impl Serving {
         let is_due = self.reports.timeline.is_due();
         if is_due {
             self.reports.timeline.add(self.reports.timeline.age(), &self.standing_for_point());
+            self.sample_processes();
         }
         if self.reports.exporter.as_ref().is_some_and(|exporter| is_due || exporter.is_due()) {
             let standing = self.standing();
@@ -51,10 +55,31 @@ impl Serving {
         }
     }
 
+    /// Has the timeline keep how the processes that hold most stand.
+    fn sample_processes(&mut self) {
+        let age = self.reports.timeline.age();
+        if !self.reports.timeline.series.is_due(age) {
+            return;
+        }
+        let held = |member: &Member| self.ledger.holding(member.seat).used;
+        let mut all: Vec<_> = self.members.iter().map(|member| (held(member), member)).collect();
+        if all.len() > PROCESSES_MAX {
+            all.select_nth_unstable_by_key(PROCESSES_MAX, |(used, _)| Reverse(*used));
+        }
+        let ledger = &self.ledger;
+        let parts = all.into_iter().take(PROCESSES_MAX).map(|(used, member)| {
+            let mut totals = Totals::default();
+            totals.add_for_point(ledger, member.seat);
+            (member.program.process(), member.name.as_str(), used, totals)
+        });
+        self.reports.timeline.series.add(age, parts);
+    }
+
     /// Takes the last point. Returns how the run stands at it.
     pub(super) fn sample_end(&mut self) -> Standing {
         let standing = self.standing();
         self.reports.timeline.add(self.reports.timeline.age(), &standing);
+        self.sample_processes();
         self.note_warnings();
         self.reports.exporter.iter_mut().for_each(|exporter| exporter.update(standing.clone()));
         standing

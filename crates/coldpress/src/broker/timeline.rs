@@ -1,10 +1,10 @@
 //! The timeline of a run: how it stood at moments of the whole run, and what happened.
 //!
 //! A sample is taken at looks at the tree, so that it wakes nobody: at most ten times a second
-//! while anything runs, and once a second while nothing does. When there are [`POINTS_MAX`], every
-//! second one is dropped, and from then on they are taken at half the rate. So a timeline covers a
-//! run of any length in a bounded number of points. What counts events counts from the start of the
-//! run: no point that is dropped takes a fault with it. The last point is the end of the run.
+//! while anything runs, and once a second while nothing does. The points are on a grid
+//! ([`super::grid`]), so a timeline covers a run of any length in a bounded number of them, and of
+//! those of its processes ([`super::series`]). What counts events counts from the start of the run:
+//! no point that is dropped takes a fault with it. The last point is the end of the run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use coldpress_sys::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::figures::{COUNTERS, GAUGES};
+use super::grid::{Grid, nanoseconds};
+use super::series::Series;
 use super::standing::Standing;
 use super::totals::{ratio, rounded};
 
 /// The most points.
 const POINTS_MAX: usize = 2000;
-/// The shortest interval between two points.
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The most events. One more pushes out the oldest that only says who came or went, if there is
 /// one: a build has thousands of these.
 const EVENTS_MAX: usize = 500;
@@ -51,11 +51,6 @@ impl Point {
         let stored = self.counted(Counter::PagesStored);
         rounded(ratio(stored, self.counted(Counter::BytesStored)))
     }
-}
-
-/// Returns a time as reports have it.
-pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Something that happened in a run.
@@ -101,10 +96,9 @@ impl Event {
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     began: Instant,
-    interval: Duration,
-    /// The age of the run from which the next point may be taken.
-    due: Duration,
-    points: Vec<Point>,
+    points: Grid<Point>,
+    /// The processes of the run.
+    pub(super) series: Series,
     events: VecDeque<(Duration, Event)>,
     events_dropped: u64,
 }
@@ -114,9 +108,8 @@ impl Timeline {
     pub(super) fn begin() -> Self {
         Self {
             began: Instant::now(),
-            interval: INTERVAL_MIN,
-            due: Duration::ZERO,
-            points: Vec::new(),
+            points: Grid::new(POINTS_MAX),
+            series: Series::new(),
             events: VecDeque::new(),
             events_dropped: 0,
         }
@@ -129,23 +122,12 @@ impl Timeline {
 
     /// Returns whether a point may be taken.
     pub(super) fn is_due(&self) -> bool {
-        self.age() >= self.due
+        self.points.is_due(self.age())
     }
 
     /// Adds a point for a run of this age, which stands as `now`.
     pub(super) fn add(&mut self, age: Duration, now: &Standing) {
-        if self.points.len() == POINTS_MAX {
-            let mut is_even = false;
-            self.points.retain(|_| {
-                is_even = !is_even;
-                is_even
-            });
-            self.interval *= 2;
-        }
-        self.points.push(Point::of(age, now));
-        // Points keep to a grid, however late a look is.
-        let steps = age.as_nanos() / self.interval.as_nanos() + 1;
-        self.due = self.interval * u32::try_from(steps).unwrap_or(u32::MAX);
+        self.points.add(age, Point::of(age, now));
     }
 
     /// Notes what happened at `at`.
@@ -160,7 +142,8 @@ impl Timeline {
 
     /// Returns one JSON object: the figures of all points by name, and the events.
     pub(crate) fn document(&self) -> Value {
-        let column = |figure: &dyn Fn(&Point) -> Value| self.points.iter().map(figure).collect();
+        let moments = || self.points.moments.iter();
+        let column = |figure: &dyn Fn(&Point) -> Value| moments().map(figure).collect();
         let mut points: Map<String, Value> = Map::new();
         points.insert("time_ns".to_owned(), column(&|point| nanoseconds(point.age).into()));
         points.insert("ratio".to_owned(), column(&|point| point.ratio().into()));
@@ -172,8 +155,9 @@ impl Timeline {
         }
         let events = self.events.iter().map(|(at, event)| event.document(*at));
         json!({
-            "interval_ms": self.interval.as_millis() as u64,
+            "interval_ms": self.points.interval().as_millis() as u64,
             "points": points,
+            "processes": self.series.document(),
             "events": events.collect::<Value>(),
             "events_dropped": self.events_dropped,
         })
@@ -199,8 +183,8 @@ pub(crate) fn text_of(timeline: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a long run fills memory or loses its beginning or its end; or the timeline tells
-    //! otherwise than the report.
+    //! The risk: a warning is lost among processes, or the timeline tells otherwise than the
+    //! report.
 
     use super::*;
     use crate::budget::Budget;
@@ -214,42 +198,16 @@ mod tests {
         Standing { used: Bytes(used), ..Standing::at_start(settings) }
     }
 
-    /// Samples a run of so many seconds, at looks 50 ms apart.
-    fn of_seconds(seconds: u32) -> Timeline {
+    /// Samples a run of a second, at looks 50 ms apart.
+    fn of_a_second() -> Timeline {
         let mut timeline = Timeline::begin();
-        for look in 0..=20 * seconds {
+        for look in 0..=20 {
             let age = Duration::from_millis(50) * look;
-            if age >= timeline.due {
+            if timeline.points.is_due(age) {
                 timeline.add(age, &standing(look as usize));
             }
         }
         timeline
-    }
-
-    #[test]
-    fn ten_points_a_second_become_fewer_in_a_long_run() {
-        let ages = |timeline: &Timeline| -> Vec<_> {
-            timeline.points.iter().map(|point| point.age.as_millis() as u64).collect()
-        };
-        let short = ages(&of_seconds(3));
-        assert_eq!(short, (0..=30).map(|tenth| 100 * tenth).collect::<Vec<_>>());
-        for (seconds, interval) in [(199, 100), (201, 200), (401, 400), (10_000, 6400)] {
-            let timeline = of_seconds(seconds);
-            let found = ages(&timeline);
-            assert!(found.len() <= POINTS_MAX && found.len() > POINTS_MAX / 3, "{seconds}");
-            assert_eq!(timeline.interval.as_millis(), interval);
-            let even: Vec<_> = (0..found.len() as u64).map(|step| step * interval as u64).collect();
-            assert_eq!(found, even, "{seconds} s");
-        }
-    }
-
-    #[test]
-    fn a_late_look_does_not_shift_the_points_after_it() {
-        let mut timeline = Timeline::begin();
-        timeline.add(Duration::from_millis(130), &standing(1));
-        assert_eq!(timeline.due, Duration::from_millis(200));
-        timeline.add(Duration::from_millis(1999), &standing(1));
-        assert_eq!(timeline.due, Duration::from_millis(2000));
     }
 
     #[test]
@@ -275,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_text_is_the_document() {
-        let mut timeline = of_seconds(1);
+        let mut timeline = of_a_second();
         timeline.note(Instant::now(), Event::Knobs("codec=lzo\n\"x\"".to_owned()));
         let document = timeline.document();
         let text = text_of(&document);
