@@ -121,7 +121,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__attach)
-            opts="-h -m -q -v --help --memory --idle --disk --set --stats --metrics --quiet --verbose"
+            opts="-h -m -q -v --help --memory --idle --disk --set --stats --report --metrics --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -151,6 +151,21 @@ _coldpress() {
                     return 0
                     ;;
                 --stats)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --report)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"

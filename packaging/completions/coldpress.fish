@@ -67,6 +67,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l idle -d '
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l disk -d 'Directory for the file of the coldest pages, or none' -r -f -a "(__fish_complete_directories)"
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l set -d 'Turn a knob; `coldpress help ctl` lists them' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l stats -d 'Write at the end what happened, as JSON' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l report -d 'Write at the end a report to read, as of `run`' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l metrics -d 'Export metrics, as of `run`' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s q -l quiet -d 'Print nothing of our own but errors'

@@ -227,8 +227,10 @@ fn what_an_attached_program_starts_is_of_the_run() {
         .spawn()
         .expect("it is there");
     let stats = PathBuf::from(format!("/tmp/coldpress-attach-{}.json", child.id()));
+    let report = stats.with_extension("html");
     let mut command = Command::new(coldpress());
     command.args(["attach", "--memory", "32M", "--disk", "none", "--stats"]).arg(&stats);
+    command.arg("--report").arg(&report);
     let attached = command.arg(child.id().to_string()).spawn().expect("it is built");
     let begun = Instant::now();
     let maps = || fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap_or_default();
@@ -244,4 +246,7 @@ fn what_an_attached_program_starts_is_of_the_run() {
     fs::remove_file(&stats).expect("it is ours");
     let document: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     assert!(document["swap_out_pages"].as_u64() > Some(0), "{text}");
+    let page = fs::read_to_string(&report).expect("it was written");
+    fs::remove_file(&report).expect("it is ours");
+    assert!(page.contains("Ran in ") && page.trim_end().ends_with("</html>"), "no report");
 }

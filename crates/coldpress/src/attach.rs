@@ -59,7 +59,7 @@ fn try_attach(args: &AttachArgs) -> Result<()> {
     run::check_disk(&mut config, of_run.disk.is_some())?;
     let programs = args.processes.iter().map(|process| Target::find(*process));
     let programs = programs.collect::<Result<Vec<_>>>()?;
-    let outputs = run::Outputs::create(of_run.stats.as_deref(), None)?;
+    let outputs = run::Outputs::create(of_run.stats.as_deref(), of_run.report.as_deref())?;
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&is_over))

@@ -40,6 +40,10 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     stats: Option<PathBuf>,
 
+    /// Write at the end a report to read, as of `run`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
+
     /// Export metrics, as of `run`
     #[arg(long, value_name = "TARGET", value_hint = ValueHint::FilePath)]
     metrics: Option<OsString>,
@@ -75,6 +79,7 @@ pub(crate) fn as_run(args: &AttachArgs) -> RunArgs {
     words.extend(args.disk.iter().map(|disk| with("--disk=", disk)));
     words.extend(args.set.iter().map(|set| format!("--set={set}").into()));
     words.extend(args.stats.iter().map(|stats| with("--stats=", stats.as_os_str())));
+    words.extend(args.report.iter().map(|report| with("--report=", report.as_os_str())));
     words.extend(args.metrics.iter().map(|metrics| with("--metrics=", metrics)));
     words.extend(args.quiet.then(|| "--quiet".into()));
     words.extend(args.verbose.then(|| "--verbose".into()));
