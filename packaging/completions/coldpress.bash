@@ -576,7 +576,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__run)
-            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --report --metrics --record --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
+            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --report --metrics --record --ready --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -86,6 +86,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l stats -d 'Wr
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l report -d 'Write at the end a report to read, as one page of HTML' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l metrics -d 'Export metrics for monitoring systems: FILE, unix:PATH or HOST:PORT' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l record -d 'Record what memory coldpress itself takes and frees' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l ready -d 'Tell systemd that the service is ready once PROGRAM has begun'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s w -l wait -d 'Stay until the last process of the run has ended'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s q -l quiet -d 'Print nothing of our own but errors'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s v -l verbose -d 'Say what is done and found; --quiet wins over it'

@@ -355,3 +355,31 @@ fn a_real_prometheus_scrapes_and_answers_the_dashboard() {
     drop(server);
     finish(live, &scratch);
 }
+
+/// Returns the datagrams that a run sends to the service manager until it ends.
+fn told(options: &[&str]) -> Vec<String> {
+    let scratch = Scratch::new("notify");
+    let path = scratch.path("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).expect("the folder is ours");
+    let ended = Command::new(machine::coldpress())
+        .args(["run", "--quiet", "--memory", "32M"])
+        .args(options)
+        .args(["--", "sleep", "0.5"])
+        .env("NOTIFY_SOCKET", &path)
+        .status();
+    assert!(ended.is_ok_and(|status| status.success()));
+    manager.set_nonblocking(true).expect("it is a socket");
+    let mut heard = [0; 200];
+    std::iter::from_fn(|| manager.recv(&mut heard).ok().map(|count| heard[..count].to_vec()))
+        .map(|text| String::from_utf8(text).expect("text"))
+        .collect()
+}
+
+#[test]
+fn the_service_manager_is_told_how_the_run_stands_and_once_that_it_is_ready() {
+    let lines = |options: &[&str]| told(options).concat();
+    let without = lines(&[]);
+    assert!(without.starts_with("STATUS=") && without.contains(" of 32 MiB\n"), "{without}");
+    assert!(!without.contains("READY"), "{without}");
+    assert_eq!(lines(&["--ready"]).matches("READY=1\n").count(), 1);
+}

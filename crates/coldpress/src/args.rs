@@ -293,6 +293,18 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) record: Option<PathBuf>,
 
+    /// Tell systemd that the service is ready once PROGRAM has begun
+    ///
+    /// This is for units of Type=notify whose program does not tell that itself. The unit needs
+    /// NotifyAccess=all. How the run stands is told either way, for `systemctl status`.
+    #[arg(
+        long,
+        env = "COLDPRESS_READY",
+        hide_short_help = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) ready: bool,
+
     /// Stay until the last process of the run has ended
     ///
     /// Signals are passed on to those left. This is for servers that fork away.
@@ -382,7 +394,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// The options of `run` that apply to a whole run, by the names of their fields.
-const OF_A_RUN: [&str; 16] = [
+const OF_A_RUN: [&str; 17] = [
     "memory",
     "idle",
     "codec",
@@ -396,6 +408,7 @@ const OF_A_RUN: [&str; 16] = [
     "report",
     "metrics",
     "record",
+    "ready",
     "wait",
     "no_lend",
     "require_managed",

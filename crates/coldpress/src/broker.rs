@@ -25,6 +25,7 @@ pub(crate) mod late;
 mod looks;
 mod member;
 mod metrics;
+mod notice;
 mod outliving;
 mod parts;
 mod processes;

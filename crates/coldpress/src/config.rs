@@ -40,6 +40,8 @@ pub(crate) struct RunConfig {
     pub(crate) disk: Option<PathBuf>,
     /// The most the spill file may grow to; `None` for the free space less 5 %.
     pub(crate) disk_size: Option<Bytes>,
+    /// Whether to tell systemd that the service is ready.
+    pub(crate) tells_ready: bool,
     /// Whether the launcher stays until the last process of the run has ended.
     pub(crate) waits: bool,
     /// Whether to print no line of ours but errors.
@@ -78,6 +80,7 @@ impl RunConfig {
             show_memory: args.show_memory,
             disk,
             disk_size: args.disk_size,
+            tells_ready: args.ready,
             waits: args.wait,
             quiet: args.quiet,
             verbose: args.verbose && !args.quiet,
@@ -105,6 +108,7 @@ impl RunConfig {
             show_memory: view::Ask::Off,
             disk: None,
             disk_size: None,
+            tells_ready: false,
             waits: false,
             quiet: true,
             verbose: false,

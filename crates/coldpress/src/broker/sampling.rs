@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Instant;
 
 use super::member::Member;
+use super::notice::Notice;
 use super::series::PROCESSES_MAX;
 use super::standing::Standing;
 use super::state::Serving;
@@ -48,6 +49,10 @@ impl Serving {
         if is_due {
             self.reports.timeline.add(self.reports.timeline.age(), &self.standing_for_point());
             self.sample_processes();
+        }
+        if self.reports.notice.as_ref().is_some_and(Notice::is_due) {
+            let standing = self.standing();
+            self.reports.notice.iter_mut().for_each(|notice| notice.tell(&standing));
         }
         if self.reports.exporter.as_ref().is_some_and(|exporter| is_due || exporter.is_due()) {
             let standing = self.standing();
