@@ -16,6 +16,9 @@ _coldpress() {
             ",$1")
                 cmd="coldpress"
                 ;;
+            coldpress,advise)
+                cmd="coldpress__subcmd__advise"
+                ;;
             coldpress,attach)
                 cmd="coldpress__subcmd__attach"
                 ;;
@@ -57,6 +60,9 @@ _coldpress() {
                 ;;
             coldpress__subcmd__ctl,timeline)
                 cmd="coldpress__subcmd__ctl__subcmd__timeline"
+                ;;
+            coldpress__subcmd__help,advise)
+                cmd="coldpress__subcmd__help__subcmd__advise"
                 ;;
             coldpress__subcmd__help,attach)
                 cmd="coldpress__subcmd__help__subcmd__attach"
@@ -107,12 +113,53 @@ _coldpress() {
 
     case "${cmd}" in
         coldpress)
-            opts="-h -V --help --version ctl top why report attach detach run doctor help"
+            opts="-h -V --help --version ctl top why report advise attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__advise)
+            opts="-h --help --slower --runs --curve --json --codec --disk --set --show-memory"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --slower)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --codec)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --disk)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --show-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -322,8 +369,22 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help)
-            opts="ctl top why report attach detach run doctor help"
+            opts="ctl top why report advise attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__help__subcmd__advise)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

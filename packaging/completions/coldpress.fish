@@ -30,6 +30,7 @@ complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "ctl" -d 'See an
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "why" -d 'Say why memory of a process stays in place'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "report" -d 'Make a report of a run to read, from what --stats has written'
+complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "advise" -d 'Find the smallest budget in which a program hardly takes longer'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "attach" -d 'Hold programs that run already within a memory budget'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "detach" -d 'Leave a program that was attached to'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "run" -d 'Run a program within a memory budget'
@@ -62,6 +63,15 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand why" -s h -l help -d
 complete -c coldpress -n "__fish_coldpress_using_subcommand why" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand report" -s o -l output -d 'The page to write, in place of standard output' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand report" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l slower -d 'How much longer the program may take, in percent' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l runs -d 'The most runs of the program, 3 to 50' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l codec -d 'How cold pages are compressed, as of `run`' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l disk -d 'Directory for the file of the coldest pages, or none, as of `run`' -r -f -a "(__fish_complete_directories)"
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l set -d 'Turn a knob, as of `run`' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l show-memory -d 'What is shown as the machine\'s memory, as of `run`' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l curve -d 'Spread the runs over all budgets, and print time against budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand advise" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s m -l memory -d 'Memory for the programs and their children, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l idle -d 'Take memory that is not touched for long, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l disk -d 'Directory for the file of the coldest pages, or none' -r -f -a "(__fish_complete_directories)"
@@ -97,15 +107,16 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s h -l help -d
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l disk -d 'Directory to check for the coldest pages, as of `run`' -r -f -a "(__fish_complete_directories)"
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -s h -l help -d 'Print a short help; `coldpress help` has more'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "why" -d 'Say why memory of a process stays in place'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "report" -d 'Make a report of a run to read, from what --stats has written'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "why" -d 'Say why memory of a process stays in place'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "report" -d 'Make a report of a run to read, from what --stats has written'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "advise" -d 'Find the smallest budget in which a program hardly takes longer'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why report advise attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'

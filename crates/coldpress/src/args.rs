@@ -1,5 +1,6 @@
 //! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
 
+mod advise;
 mod attach;
 mod ctl;
 pub(crate) mod help;
@@ -27,6 +28,7 @@ use crate::budget::Ask;
 use crate::export::Target;
 use crate::knobs::{self, Setting, parse_value};
 use crate::view;
+pub(crate) use advise::AdviseArgs;
 pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
 pub(crate) use ctl::{CtlArgs, CtlVerb};
 pub(crate) use report::ReportArgs;
@@ -79,6 +81,8 @@ pub(crate) enum Command {
     Why(Deferred<WhyArgs>),
     /// Make a report of a run to read, from what --stats has written
     Report(Deferred<ReportArgs>),
+    /// Find the smallest budget in which a program hardly takes longer
+    Advise(Deferred<AdviseArgs>),
     /// Hold programs that run already within a memory budget
     Attach(Deferred<AttachArgs>),
     /// Leave a program that was attached to
@@ -426,6 +430,16 @@ fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let is_given = |id: &str| run.value_source(id) == Some(ValueSource::CommandLine);
     let given = OF_A_RUN.into_iter().filter(|id| is_given(id));
     given.map(|id| format!("--{}", id.replace('_', "-"))).collect()
+}
+
+/// Reads the command line of a run. A value that `run` does not take ends this process with the
+/// message of `run`.
+fn of_run(words: Vec<OsString>) -> RunArgs {
+    let matches = command().get_matches_from(words);
+    match Cli::from_arg_matches(&matches).map(|cli| cli.command) {
+        Ok(Command::Run(args)) => args,
+        _ => unreachable!("the words are those of a run"),
+    }
 }
 
 /// The words of `coldpress inject`.

@@ -28,7 +28,7 @@ fn man_pages_and_completions_are_fresh_and_the_help_is_plain() {
 fn the_page_of_options_is_fresh() {
     let mut page = format!("# Options\n\n{MADE}\n");
     let command = Cli::command();
-    for name in ["run", "ctl", "top", "why", "doctor"] {
+    for name in ["run", "advise", "ctl", "top", "why", "doctor"] {
         let mut command = command.find_subcommand(name).unwrap().clone();
         command.build();
         section(&mut page, &format!("coldpress {name}"), &command);

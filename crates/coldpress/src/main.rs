@@ -13,9 +13,11 @@
 //! 5. [`trial`], a run of our own.
 //! 6. [`runs`], those of this machine, as others see them.
 //! 7. The subcommands: [`ctl`], [`top`], [`why`], [`doctor`], [`report`], [`run`], which asks the
-//!    last two, and [`attach`], which does a part of what `run` does.
+//!    last two, [`attach`], which does a part of what `run` does, and [`advise`], which starts
+//!    runs.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod attach;
 mod broker;
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args), .. }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args), .. }) => doctor::doctor(&args),
         Ok(Cli { command: Command::Report(args), .. }) => report::report(&args.0),
+        Ok(Cli { command: Command::Advise(args), .. }) => advise::advise(&args.0),
         Ok(Cli { command: Command::Attach(args), .. }) => attach::attach(&args.0),
         Ok(Cli { command: Command::Detach(args), .. }) => attach::detach(&args),
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),

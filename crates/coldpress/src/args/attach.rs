@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, FromArgMatches, ValueHint};
+use clap::{Args, ValueHint};
 
-use super::{Cli, Command, RunArgs, command, help};
+use super::{RunArgs, help, of_run};
 
 /// The options of `coldpress attach`.
 #[derive(Debug, Args)]
@@ -84,9 +84,5 @@ pub(crate) fn as_run(args: &AttachArgs) -> RunArgs {
     words.extend(args.quiet.then(|| "--quiet".into()));
     words.extend(args.verbose.then(|| "--verbose".into()));
     words.extend(["--".into(), "attached".into()]);
-    let matches = command().get_matches_from(words);
-    match Cli::from_arg_matches(&matches).map(|cli| cli.command) {
-        Ok(Command::Run(args)) => args,
-        _ => unreachable!("the words are those of a run"),
-    }
+    of_run(words)
 }

@@ -189,6 +189,37 @@ Exit status:
   1  the file has no statistics of this version, or the page cannot be written
   2  the command line is wrong";
 
+/// The end of `coldpress advise --help`.
+pub(super) const ADVISE_MORE: &str = "\
+Example: coldpress advise -- python3 job.py
+Input, output and exit statuses: coldpress help advise";
+
+/// The end of `coldpress help advise`.
+pub(super) const ADVISE_DETAILS: &str = "\
+Examples:
+  coldpress advise -- python3 job.py
+  coldpress advise --slower 20% --runs 8 --json -- sort big.txt
+  coldpress advise --curve -- java -jar app.jar < requests
+
+The first run has all memory there is, and tells time and peak. Each other run has a
+budget that follows from the runs before it. What is advised was tried: the measured
+time stands beside the expected one. With more runs the budget is found closer.
+
+Input and output:
+A file on standard input is opened anew for each run. From a pipe or a terminal the
+program gets nothing. What it prints is thrown away. Its last line on standard error
+is shown where it fails. Files that it writes are written by each run.
+
+A program that does not end with status 0 each time ends advise. An interrupt ends
+the program, too. The options of run can be given as variables, as for run.
+
+Exit status:
+  0    done, also where no smaller budget will do
+  1    the program failed, or advise itself
+  2    the command line is wrong
+  126  PROGRAM cannot be executed
+  127  PROGRAM was not found";
+
 /// What `coldpress help attach` says at its end.
 pub(super) const ATTACH_DETAILS: &str = "\
 The programs are stopped for a moment each, and run on within the budget. What they

@@ -70,42 +70,74 @@ impl Outlook {
         if figures.is_fit() {
             return Self::Fits;
         }
-        if figures.is_budget_changed() {
-            return Self::Unknown("the budget was changed during the run");
-        }
-        if figures.pages.idle > 0 {
-            return Self::Unknown("idle pages were taken too, whatever the budget");
-        }
-        let waits = Waiting::of(figures);
-        if waits.classes.is_empty() && figures.faults.major > 0 {
-            return Self::Unknown("these statistics have no refault distances");
-        }
-        let Some(room) = Room::of(figures) else {
-            return Self::Unknown("the timeline has no moment at which pages were away");
+        let shape = match Shape::of(figures) {
+            Ok(shape) => shape,
+            Err(why) => return Self::Unknown(why),
         };
-        if room.fits_at() <= figures.budget() {
-            return Self::Unknown("pages left although the budget had room for them");
-        }
-        if room.asked > ASKED_MAX * room.share {
-            return Self::Unknown("the run asked for more than 10 times what it might hold");
-        }
-        let all = waits.left(0.0, room.limbo());
+        let all = shape.waiting.left(0.0, shape.room.limbo());
         let wall = figures.run.wall_ns as f64;
         if all.stall_ns >= wall {
             return Self::Unknown("several threads waited at one time");
         }
         // No switch takes longer than all that was no wait.
         let switch_ns = SWITCH_NS.min((wall - all.stall_ns) / all.refaults.max(1.0));
-        let (least, most) = (figures.budget().0, room.fits_at().0);
+        let (least, most) = (figures.budget().0, shape.fits_at().0);
         let at = |step: usize| Bytes(least + (most - least) / STEPS * step);
-        let budgets = (0..STEPS).map(at).chain([room.fits_at()]);
+        let budgets = (0..STEPS).map(at).chain([shape.fits_at()]);
         let forecast = |budget: Bytes| {
-            let left = waits.left(room.gained(budget), room.limbo());
+            let left = shape.left(budget);
             let ended = all.stall_ns - left.stall_ns + (all.refaults - left.refaults) * switch_ns;
             let time_ns = (wall - ended).max(0.0);
             Forecast { budget, stall_ns: left.stall_ns, time_ns }
         };
         Self::Known(Curve { forecasts: budgets.map(forecast).collect() })
+    }
+}
+
+/// The waits of a run against its budget, from its own budget on.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    waiting: Waiting,
+    room: Room,
+}
+
+impl Shape {
+    /// Returns what the figures of a run tell, or why they tell nothing.
+    pub(crate) fn of(figures: &Figures) -> Result<Self, &'static str> {
+        if figures.is_budget_changed() {
+            return Err("the budget was changed during the run");
+        }
+        if figures.pages.idle > 0 {
+            return Err("idle pages were taken too, whatever the budget");
+        }
+        let waiting = Waiting::of(figures);
+        if waiting.classes.is_empty() && figures.faults.major > 0 {
+            return Err("these statistics have no refault distances");
+        }
+        let Some(room) = Room::of(figures) else {
+            return Err("the timeline has no moment at which pages were away");
+        };
+        if room.fits_at() <= figures.budget() {
+            return Err("pages left although the budget had room for them");
+        }
+        if room.asked > ASKED_MAX * room.share {
+            return Err("the run asked for more than 10 times what it might hold");
+        }
+        Ok(Self { waiting, room })
+    }
+
+    /// Returns the budget in which everything stays in place.
+    pub(crate) fn fits_at(&self) -> Bytes {
+        self.room.fits_at()
+    }
+
+    /// Returns the waits that are left within a budget no smaller than that of the run.
+    pub(crate) fn stall_ns(&self, budget: Bytes) -> f64 {
+        self.left(budget).stall_ns
+    }
+
+    fn left(&self, budget: Bytes) -> Left {
+        self.waiting.left(self.room.gained(budget), self.room.limbo())
     }
 }
 
@@ -119,16 +151,17 @@ impl Curve {
 }
 
 /// The waits of a run, by how much more room would have ended them.
-struct Waiting<'a> {
-    classes: &'a [Waits],
+#[derive(Clone, Debug)]
+struct Waiting {
+    classes: Vec<Waits>,
     limbo_ns: f64,
     /// Waits that room does not end: for pages touched for the first time, and for copies.
     others_ns: f64,
 }
 
-impl<'a> Waiting<'a> {
-    fn of(figures: &'a Figures) -> Self {
-        let classes = &figures.run.histograms.refault_permille[..];
+impl Waiting {
+    fn of(figures: &Figures) -> Self {
+        let classes = figures.run.histograms.refault_permille.clone();
         let limbo_ns = figures.faults.limbo_stall_ns.unwrap_or(0) as f64;
         let refaults_ns: f64 = classes.iter().map(|class| class.stall_ns as f64).sum();
         let others_ns = (figures.faults.stall_ns as f64 - refaults_ns - limbo_ns).max(0.0);
@@ -140,7 +173,7 @@ impl<'a> Waiting<'a> {
     fn left(&self, gained: f64, limbo: f64) -> Left {
         let in_limbo = self.limbo_ns * (1.0 - gained / limbo).max(0.0);
         let mut left = Left { stall_ns: self.others_ns + in_limbo, refaults: 0.0 };
-        for class in self.classes {
+        for class in &self.classes {
             let (begin, end) = (class.from as f64 / PERMILLE, class.below as f64 / PERMILLE);
             let kept = ((end - gained) / (end - begin).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
             left.stall_ns += kept * class.stall_ns as f64;
@@ -157,6 +190,7 @@ struct Left {
 }
 
 /// What a budget has room for.
+#[derive(Clone, Debug)]
 struct Room {
     budget: f64,
     /// What managed processes may hold together: the unit of refault distances. Our own memory in

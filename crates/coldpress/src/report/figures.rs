@@ -227,8 +227,23 @@ impl Figures {
         bytes(self.run.budget_bytes)
     }
 
+    /// Returns the time that the program took.
+    pub(crate) fn wall_ns(&self) -> f64 {
+        self.run.wall_ns as f64
+    }
+
+    /// Returns the waits of all threads.
+    pub(crate) fn stall_ns(&self) -> f64 {
+        self.faults.stall_ns as f64
+    }
+
+    /// Returns the exit status of the program.
+    pub(crate) fn exit_status(&self) -> u8 {
+        self.run.exit_status
+    }
+
     /// Returns the most that was held.
-    pub(super) fn peak(&self) -> Bytes {
+    pub(crate) fn peak(&self) -> Bytes {
         bytes(self.run.peak_bytes)
     }
 

@@ -29,7 +29,9 @@ use coldpress_common::failure::{Failure, Result};
 
 use crate::args::ReportArgs;
 use crate::{output, print, say};
-use figures::Figures;
+pub(crate) use curve::Shape;
+pub(crate) use figures::Figures;
+pub(crate) use words::{percent, size, time};
 
 /// The exit status of `coldpress report` when it has failed.
 const EXIT_FAILED: u8 = 1;

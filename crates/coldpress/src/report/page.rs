@@ -118,7 +118,8 @@ fn memory(figures: &Figures) -> Markup {
 
 /// What another budget would have cost.
 fn another_budget(figures: &Figures, outlook: &Outlook) -> Markup {
-    let smaller = "What a smaller budget would have cost is not known: no page was sampled.";
+    let smaller = "What a smaller budget would have cost is not known: no page was sampled. \
+                   `coldpress advise` finds it out by runs.";
     html! {
         h2 { "Another budget" }
         @match outlook {

@@ -7,7 +7,7 @@ const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
 /// Returns a time: `0.25 s`, `41 s`, `12 min`, `3.5 h`.
-pub(super) fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     match seconds {
         _ if ns == 0 => "0 s".to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// Returns a part in percent, with no more digits than matter.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         _ if percent == 0.0 => "0 %".to_owned(),
@@ -93,7 +93,7 @@ pub(super) fn budget(size: Bytes) -> String {
 }
 
 /// Returns a size as a person reads it: from 10 units on without a fraction.
-pub(super) fn size(size: Bytes) -> String {
+pub(crate) fn size(size: Bytes) -> String {
     let shown = show(size);
     match shown.split_once('.') {
         Some((whole, rest)) if whole.len() > 1 => {
