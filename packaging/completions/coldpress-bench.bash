@@ -16,6 +16,9 @@ _coldpress__bench() {
             ",$1")
                 cmd="coldpress__bench"
                 ;;
+            coldpress__bench,advise)
+                cmd="coldpress__bench__subcmd__advise"
+                ;;
             coldpress__bench,all)
                 cmd="coldpress__bench__subcmd__all"
                 ;;
@@ -66,6 +69,9 @@ _coldpress__bench() {
                 ;;
             coldpress__bench,zswap)
                 cmd="coldpress__bench__subcmd__zswap"
+                ;;
+            coldpress__bench__subcmd__help,advise)
+                cmd="coldpress__bench__subcmd__help__subcmd__advise"
                 ;;
             coldpress__bench__subcmd__help,all)
                 cmd="coldpress__bench__subcmd__help__subcmd__all"
@@ -125,12 +131,78 @@ _coldpress__bench() {
 
     case "${cmd}" in
         coldpress__bench)
-            opts="-h -V --help --version --coldpress fault fit start fork slab frames pools codecs policy swap programs trees zswap build view all help"
+            opts="-h -V --help --version --coldpress fault fit start fork slab frames pools codecs policy swap programs trees zswap build view advise all help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --coldpress)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__bench__subcmd__advise)
+            opts="-h --program --runs --with --directory --quick --out --json --help --coldpress"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --program)
+                    COMPREPLY=($(compgen -W "polars duckdb nix jq r java-g1 ghc cargo git ruby samtools demo" -- "${cur}"))
+                    return 0
+                    ;;
+                --runs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --with)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
                 --coldpress)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -518,8 +590,22 @@ _coldpress__bench() {
             return 0
             ;;
         coldpress__subcmd__bench__subcmd__help)
-            opts="fault fit start fork slab frames pools codecs policy swap programs trees zswap build view all help"
+            opts="fault fit start fork slab frames pools codecs policy swap programs trees zswap build view advise all help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__bench__subcmd__help__subcmd__advise)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -97,6 +97,14 @@ impl Launcher {
         command
     }
 
+    /// Returns the command that has `coldpress advise` run the program of `plain`.
+    pub(super) fn advise<S: AsRef<OsStr>>(&self, options: &[S], plain: &Command) -> Command {
+        let mut command = Command::new(&self.file);
+        command.arg("advise").args(options).arg("--");
+        command.arg(plain.get_program()).args(plain.get_args());
+        command
+    }
+
     /// Runs the program of `plain` on one of the two sides.
     pub(super) fn run(&self, side: Side, options: &[&str], mut plain: Command) -> Result<Outcome> {
         match side {

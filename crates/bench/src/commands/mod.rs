@@ -12,11 +12,12 @@
 //! 2. [`against`] compares with another build, [`sides`] with the kernel's swap, and [`pressure`]
 //!    with that under growing pressure.
 //! 3. The benchmarks, a file or a folder each, with their options. Some take a part from another:
-//!    `codecs` < `swap` < `programs` < `trees`, `view`.
+//!    `codecs` < `swap` < `programs` < `trees`, `view`, `advise`.
 //! 4. [`all`] runs the benchmarks, [`workload`] what they measure.
 //! 5. [`options`] has the whole command line.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod against;
 mod all;
 mod build;
@@ -132,6 +133,7 @@ fn report_of(given: Option<&Path>, what: &What) -> Result<Report> {
         What::Zswap(args) => zswap::measure(&Launcher::new(given)?, args),
         What::Build(args) => build::measure(&Launcher::new(given)?, args),
         What::View(args) => view::measure(&Launcher::new(given)?, args),
+        What::Advise(args) => advise::measure(&Launcher::new(given)?, args),
         What::All(_) | What::Workload(_) => Err(failed("no benchmark by itself".to_owned())),
     }
 }

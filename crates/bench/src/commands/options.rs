@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Parser, Subcommand, ValueHint};
 
+use super::advise::options::AdviseArgs;
 use super::all::AllArgs;
 use super::build::options::BuildArgs;
 use super::codecs::options::CodecsArgs;
@@ -27,7 +28,7 @@ use super::zswap::options::ZswapArgs;
 const HELP_LAST: usize = 1000;
 
 /// The layout of the help, which has a line for each benchmark, and none to spare on a screen.
-const TEMPLATE: &str = "{about}\n{usage-heading} {usage}\n\n{all-args}{after-help}";
+const TEMPLATE: &str = "{about}\n{usage-heading} {usage}\n{all-args}{after-help}";
 /// The end of `coldpress-bench --help`.
 const MORE: &str = "Options, examples, exit statuses: coldpress-bench help [BENCHMARK]";
 
@@ -48,6 +49,7 @@ Examples:
   coldpress-bench zswap --jobs 8,24 --peer swapfile
   coldpress-bench build --source target/suites/postgresql --jobs 8,16
   coldpress-bench view --program java-50,sort
+  coldpress-bench advise --program jq,ruby --runs 4
   coldpress-bench all --out bench/results
 
 Figures:
@@ -164,6 +166,8 @@ pub(crate) enum What {
     Build(BuildArgs),
     /// Programs that size themselves, by the memory that they are shown
     View(ViewArgs),
+    /// Times that `coldpress advise` predicts, beside those measured
+    Advise(AdviseArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
     /// What the others run and measure
@@ -191,6 +195,7 @@ impl What {
             Self::Zswap(args) => &args.common,
             Self::Build(args) => &args.common,
             Self::View(args) => &args.common,
+            Self::Advise(args) => &args.common,
             Self::All(_) | Self::Workload(_) => return None,
         })
     }
@@ -261,6 +266,8 @@ mod tests {
         assert!(!accepts(&["build", "--memory", "15M"]));
         assert!(!accepts(&["build", "--jobs", "0"]));
         assert!(accepts(&["fork", "--rounds", "1", "--out", "a"]));
+        assert!(accepts(&["advise", "--program", "r,ghc", "--runs", "3"]));
+        assert!(!accepts(&["advise", "--runs", "2"]));
         for what in ["fault", "fit", "start", "fork", "swap"] {
             assert!(accepts(&[what, "--against", "a", "--rounds", "20", "--json"]), "{what}");
         }

@@ -192,6 +192,12 @@ pub(super) const ALL: [Job; 14] = [
     },
 ];
 
+/// Returns the program of this name, if there is one.
+pub(crate) fn named(name: &str) -> Option<&'static Job> {
+    static JOBS: [Job; 14] = ALL;
+    JOBS.iter().find(|job| job.name == name)
+}
+
 impl Job {
     /// Returns what the program needs and this machine lacks, if anything.
     pub(crate) fn lacks(&self) -> Option<String> {
