@@ -15,9 +15,13 @@ BENCH := $(COMMAND)-bench
 export COLDPRESS_BIN := $(COMMAND)
 # Lints, documentation and tests are of one profile and of all packages: any other choice would
 # compile what they use anew, with other features of it. The preload library alone is linted by
-# itself, and as what does not unwind, for want of the standard library.
+# itself, for want of the standard library, where crates/coldpress/build.rs has just built it, and
+# with its flags, so that the C code in it is not compiled again.
+LIBRARY_C_FLAGS := -U_FORTIFY_SOURCE -fno-stack-protector -DZSTD_TRACE=0
 PROFILE := --locked --profile system
 TESTS := cargo test $(PROFILE) --workspace
+# Runs a part of `make test`, and notes how long that takes.
+TIMED := scripts/timed
 # The command as tests have it, which cargo builds for tests of its own.
 BUILD_TESTED := $(TESTS) --test cli --no-run
 # The names of the files in some folders, each as a test of its own.
@@ -82,27 +86,36 @@ demo: build ## run a real job without coldpress and within a budget
 	@scripts/bootstrap-tests python3
 	@python3 demo/run.py
 
-test: check unit system ## everything CI runs
+test: begin-times check unit system ## everything CI runs, and what each part takes
+	@scripts/timed --table
+
+begin-times:
+	@scripts/timed --begin
 
 check: bootstrap ## format, lints, tidy, documentation
-	cargo fmt --all --check
-	cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	CARGO_PROFILE_SYSTEM_PANIC=abort cargo clippy $(PROFILE) --package coldpress-runtime \
-		--features preload --lib -- -D warnings
-	cargo xtask tidy
-	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
+	@$(TIMED) "check: format" cargo fmt --all --check
+	@$(TIMED) "check: lints" cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
+	@CFLAGS="$(CFLAGS) $(LIBRARY_C_FLAGS)" $(TIMED) "check: lints of the library" \
+		cargo clippy --locked --profile preload --target $(shell uname -m)-unknown-linux-gnu \
+		--target-dir $(TARGET)/preload-library --package coldpress-runtime --features preload \
+		--lib -- -D warnings
+	@$(TIMED) "check: tidy" cargo xtask tidy
+	@RUSTDOCFLAGS="-D warnings" $(TIMED) "check: documentation" \
+		cargo doc $(PROFILE) --workspace --no-deps
 
 unit: bootstrap ## unit and property tests
 	@scripts/bootstrap-tests python3
-	$(TESTS) $(UNIT)
+	@$(TIMED) "unit: compile" $(TESTS) $(UNIT) --no-run
+	@$(TIMED) "unit: tests" $(TESTS) $(UNIT)
 
 system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
-	$(BUILD_TESTED)
-	$(TESTS) $(BESIDE:%=--test %) -- --test-threads=3
-	$(TESTS) $(STRESS)
-	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
+	@$(TIMED) "system: compile" $(TESTS) --test cli --test stress $(BESIDE:%=--test %) \
+		$(ALONE:%=--test %) --no-run
+	@$(TIMED) "system: by threes" $(TESTS) $(BESIDE:%=--test %) -- --test-threads=3
+	@$(TIMED) "system: stress" $(TESTS) $(STRESS)
+	@$(TIMED) "system: alone" $(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
 # `make system` runs `containers` with the command for glibc, and `static_command` not at all.
 containers: export COLDPRESS_BIN := $(STATIC)
