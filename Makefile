@@ -56,7 +56,7 @@ MIRI_TESTS := slab:: frames::descriptor:: \
 	$(addprefix frames::tests::,a_ added bad frames_ one_ requests shrinking_stops the_fragm) \
 	$(addprefix pools::tests::,segment xvmalloc_alone xcfmalloc_of_2 zsmalloc_of_16)
 # What `make fuzz` runs, each for so long.
-FUZZ_TARGETS := pools zswap
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 FUZZ_SECONDS ?= 60
 # What a lane does whose tools are not here: pass, but for CI.
 SKIPPED := [ "$(CI)" != true ]
@@ -211,15 +211,11 @@ miri: bootstrap ## slab, frames, pools and the double word under miri (minutes);
 
 # Without the address sanitizer: the objects do not come from malloc.
 fuzz: bootstrap ## FUZZ_SECONDS of each fuzz target (default: 60); needs a nightly and cargo-fuzz
-	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
-		cd fuzz && for target in $(FUZZ_TARGETS); do \
-			CARGO_TARGET_DIR=$(TARGET)/fuzz cargo +nightly fuzz run --sanitizer none $$target -- \
-				-max_total_time=$(FUZZ_SECONDS) -max_len=1024 -timeout=30 || exit 1; \
+	@if scripts/bootstrap-lane fuzz; then \
+		for target in $(FUZZ_TARGETS); do \
+			scripts/fuzz $$target $(FUZZ_SECONDS) || exit 1; \
 		done; \
-	else \
-		echo "skipped: no cargo-fuzz; rustup toolchain install nightly && cargo install --locked" \
-			"cargo-fuzz"; \
-	fi
+	else $(SKIPPED); fi
 
 bench: build ## measure, and print the figures
 	@scripts/bootstrap-bench $(SUITES)
