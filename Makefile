@@ -201,15 +201,17 @@ loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by
 		cargo test --locked --release --package coldpress-zswap --lib loom
 
 miri: bootstrap ## slab, frames, pools and the double word under miri (minutes); needs a nightly
-	@if cargo +nightly miri --version >/dev/null 2>&1; then \
+	@if scripts/bootstrap-lane miri; then \
 		export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri; \
 		cargo +nightly miri test --locked --package coldpress-sys --lib pair && \
 		cargo +nightly miri test --locked --package coldpress-mem --lib -- $(MIRI_TESTS); \
-	else \
-		echo "skipped: no miri; rustup +nightly component add miri rust-src"; \
-	fi
+	else $(SKIPPED); fi
 
-# Without the address sanitizer: the objects do not come from malloc.
+sanitize: bootstrap ## mem, codec and zswap under address and thread sanitizer; needs a nightly
+	@if scripts/bootstrap-lane sanitize; then \
+		for kind in address thread; do scripts/sanitize $$kind || exit 1; done; \
+	else $(SKIPPED); fi
+
 fuzz: bootstrap ## FUZZ_SECONDS of each fuzz target (default: 60); needs a nightly and cargo-fuzz
 	@if scripts/bootstrap-lane fuzz; then \
 		for target in $(FUZZ_TARGETS); do \
