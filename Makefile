@@ -45,6 +45,8 @@ LONG := budget day_one forks helper metrics proactive rest sharing view
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
 TORTURE_SECONDS ?= 60
+# How long `make soak` lasts.
+SOAK_HOURS ?= 8
 # Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
 # Where `make edges` keeps programs that no package has.
@@ -168,6 +170,12 @@ long: bootstrap ## system tests, with those that `make test` leaves out (minutes
 	$(BUILD_TESTED)
 	COLDPRESS_ALL=1 $(TESTS) $(LONG:%=--test %) -- --test-threads=1
 	$(TESTS) --features coldpress-tests/schema --test timeline -- --test-threads=1
+
+# `make system` runs some rounds of fewer programs.
+soak: export COLDPRESS_BIN := $(COMMAND)
+soak: build ## mixed programs for SOAK_HOURS (default: 8), and whether our processes grow meanwhile
+	@scripts/bootstrap-tests
+	COLDPRESS_SOAK_HOURS=$(SOAK_HOURS) $(TESTS) --test soak -- --nocapture
 
 # They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.
 cases: export COLDPRESS_BIN := $(TARGET)/system/coldpress
