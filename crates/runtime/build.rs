@@ -1,7 +1,11 @@
-//! Compiles the C shim into the preload library.
+//! Compiles the C shim into the preload library, and tells the command's build script where these
+//! sources are.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/preload/shim.c");
+    println!("cargo::rerun-if-changed=build.rs");
+    let sources = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
+    println!("cargo::metadata=sources={sources}");
     if std::env::var_os("CARGO_FEATURE_PRELOAD").is_some() {
         cc::Build::new().file("src/preload/shim.c").flag("-fvisibility=hidden").compile("shim");
         // The standard library does not link libc here. Naming libc gives its symbols their

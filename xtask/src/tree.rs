@@ -102,7 +102,8 @@ fn read_folder(
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
         let hidden = name.starts_with('.') && !HIDDEN_KEPT.contains(&name.as_str());
-        if entry.file_type()?.is_dir() {
+        // A link to a folder counts as one.
+        if entry.path().is_dir() {
             names.push(path.clone());
             if !hidden && !SKIPPED.contains(&name.as_str()) {
                 read_folder(root, &path, files, names)?;

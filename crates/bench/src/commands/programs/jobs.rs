@@ -13,7 +13,7 @@ use crate::interrupt;
 /// Includes a file of the system tests, which run the same jobs.
 macro_rules! fixture {
     ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/", $name))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $name))
     };
 }
 pub(crate) use fixture;
