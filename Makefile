@@ -65,8 +65,8 @@ SKIPPED := [ "$(CI)" != true ]
 
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build static demo test begin-times check unit system containers machines \
-	stress suites edges long soak cases report-check docs docs-check deny loom miri sanitize fuzz \
-	bench install clean
+	stress suites edges long soak cases packages report-check docs docs-check deny loom miri sanitize \
+	fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -187,6 +187,12 @@ cases: bootstrap ## programs that were treated wrongly once, from ../shared/case
 		echo "skipped: no $(CASES)"; \
 	fi
 
+# Two builds in two places must give the same bytes; README's lines install what comes of them.
+packages: export PATH := $(TOOLS)/bin:$(PATH)
+packages: bootstrap ## build every package, install it in a clean root, run there (minutes)
+	@scripts/bootstrap-packages
+	@python3 scripts/packages $(TARGET) --table docs/packages.md
+
 # PICTURE=docs/pictures/report.png writes the picture that README shows.
 report-check: export COLDPRESS_BIN := $(COMMAND)
 report-check: build ## reports of five runs in a browser, in two widths, light and dark (a minute)
@@ -245,10 +251,12 @@ install: ## install the built command and its documents under PREFIX (default: /
 	strip $(DESTDIR)$(PREFIX)/bin/coldpress
 	objcopy --add-gnu-debuglink=$(DESTDIR)$(PREFIX)/bin/.debug/coldpress.debug \
 		$(DESTDIR)$(PREFIX)/bin/coldpress
-	install -D -m 644 packaging/redis-coldpress.service \
-		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
+	install -d $(DESTDIR)$(PREFIX)/share/doc/coldpress
+	install -m 644 packaging/redis-coldpress.service LICENSE-APACHE LICENSE-MIT \
+		$(DESTDIR)$(PREFIX)/share/doc/coldpress
 	install -D -m 644 schema/stats-1.json $(DESTDIR)$(PREFIX)/share/coldpress/schema/stats-1.json
-	install -D -m 644 packaging/grafana.json $(DESTDIR)$(PREFIX)/share/coldpress/grafana.json
+	install -m 644 packaging/grafana.json packaging/60-userfaultfd.rules \
+		$(DESTDIR)$(PREFIX)/share/coldpress
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 bash-completion/completions \
 		zsh/site-functions fish/vendor_completions.d)
 	install -m 644 packaging/man/*/*.1 $(DESTDIR)$(PREFIX)/share/man/man1

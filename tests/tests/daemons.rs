@@ -206,7 +206,9 @@ fn the_unit_is_one_for_systemd() {
     let unit = fs::read_to_string(workspace_file("packaging/redis-coldpress.service"));
     let unit = unit.expect("it is text");
     let launcher = machine::coldpress();
-    let here = unit.replace("/usr/local/bin/coldpress", &launcher.to_string_lossy());
+    // systemd looks a name without a folder up in /usr/local/bin and /usr/bin.
+    let start = format!("ExecStart={} ", launcher.display());
+    let here = unit.replace("ExecStart=coldpress ", &start);
     assert_ne!(here, unit, "the unit names another launcher");
     let scratch = Scratch::new("unit");
     let path = scratch.write("redis-coldpress.service", here.as_bytes());

@@ -149,6 +149,15 @@ fn an_ordinary_user_is_told_every_reason_and_the_rule() {
 }
 
 #[test]
+fn packages_bring_the_rule_that_is_told() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/60-userfaultfd.rules");
+    let file = std::fs::read_to_string(file).expect("it is in the tree");
+    let rule = file.lines().find(|line| !line.starts_with('#')).expect("a rule");
+    let told = access(&user_faults()).to_string();
+    assert!(told.contains(rule), "{rule} is not in: {told}");
+}
+
+#[test]
 fn a_container_needs_the_device() {
     let faults = Faults {
         device: Err(error("open", Errno::NOENT)),
