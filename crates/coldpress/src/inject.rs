@@ -26,6 +26,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use coldpress_runtime::wire::{
     BESIDE_STACKS_MAX, PUT_IN_VARIABLES_MAX, SERVICE_STACK_BYTES, SOCKET_VARIABLE,
@@ -131,19 +132,29 @@ impl Injector {
     }
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
-    /// exec that `is_it` accepts. The program then begins, with the signal mask `mask`.
-    pub(crate) fn put_in_at_exec(&self, process: u32, mask: u64, is_it: impl Fn(u32) -> bool) {
+    /// exec that `is_it` accepts. The program then begins, with the signal mask `mask`. Returns how
+    /// long it stood still, if that was done.
+    pub(crate) fn put_in_at_exec(
+        &self,
+        process: u32,
+        mask: u64,
+        is_it: impl Fn(u32) -> bool,
+    ) -> Option<Duration> {
         let put_in = || {
             let mut tracee = Tracee::at_exec(process, mask, || is_it(process))?;
-            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?, &[])
+            let stopped = Instant::now();
+            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?, &[])?;
+            drop(tracee);
+            Ok(stopped.elapsed())
         };
-        let done: Result<(), Refusal> = put_in();
+        let done: Result<Duration, Refusal> = put_in();
         // A program that has ended needs no library.
-        if let Err(refusal) = done
+        if let Err(refusal) = &done
             && proc::pidfd_of(process).is_some_and(|pidfd| !proc::is_over(&pidfd))
         {
             self.refuse(process, refusal.to_string());
         }
+        done.ok()
     }
 
     /// Puts the library into `process`, which runs, unless it has the library already. Returns why

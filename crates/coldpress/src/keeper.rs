@@ -161,13 +161,13 @@ impl Launcher {
 
 impl Keeper {
     /// Starts `command`, made from `program`, and leaves the group of the launcher to it. The
-    /// library is put into a foreign program before it begins.
+    /// library is put into a foreign program before it begins; also returns how long that took.
     pub(crate) fn spawn(
         &mut self,
         program: &Program,
         command: Command,
         injector: &Injector,
-    ) -> Result<Child> {
+    ) -> Result<(Child, Option<Duration>)> {
         // The program inherits the mask.
         raw::set_signal_mask(self.mask);
         let child = supervise::spawn(program, command);
@@ -175,11 +175,10 @@ impl Keeper {
         let child = child?;
         let _ = setpgid(None, None);
         self.say(STARTED, child.id());
-        if program.is_foreign {
-            let is_it = |process| !own_number::is_in_place(process);
-            injector.put_in_at_exec(child.id(), self.mask, is_it);
-        }
-        Ok(child)
+        let is_it = |process| !own_number::is_in_place(process);
+        let put_in = || injector.put_in_at_exec(child.id(), self.mask, is_it);
+        let took = program.is_foreign.then(put_in).flatten();
+        Ok((child, took))
     }
 
     /// Reports that the program has been reaped, and ended with this status.

@@ -155,8 +155,8 @@ fn keep(
     command.envs(broker.environment());
     command.envs(view::environment(config.show_memory, config.budget.bytes));
     let started = Instant::now();
-    let child = match keeper.spawn(program, command, broker.injector()) {
-        Ok(child) => child,
+    let (child, put_in) = match keeper.spawn(program, command, broker.injector()) {
+        Ok(spawned) => spawned,
         Err(failure) => {
             // What the broker has opened goes with its thread.
             broker.into_unmanaged();
@@ -164,6 +164,10 @@ fn keep(
         }
     };
     broker.child_started(child.id());
+    if let Some(took) = put_in.filter(|_| config.verbose) {
+        let ms = took.as_secs_f64() * 1e3;
+        say(format!("put the library into the program in {ms:.3} ms"));
+    }
     preload.remove_leftovers();
     let ending = supervise::wait_for(Pid::from_child(&child))?;
     let exit = ExitReport { ending, wall_time: started.elapsed() };
