@@ -80,6 +80,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l stats -d 
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l report -d 'Write at the end a report to read, as of `run`' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l metrics -d 'Export metrics, as of `run`' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l unsafe-fork -d 'Manage programs also when their forks are not seen, as of `run`'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s q -l quiet -d 'Print nothing of our own but errors'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s v -l verbose -d 'Say what is done and found; --quiet wins over it'
 complete -c coldpress -n "__fish_coldpress_using_subcommand detach" -s h -l help -d 'Print a short help; `coldpress help` has more'
@@ -102,6 +103,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s q -l quiet -
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s v -l verbose -d 'Say what is done and found; --quiet wins over it'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l allow-unmanaged -d 'Run a program also when it cannot be managed'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l no-lend -d 'Keep what root may do to root\'s programs'
+complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l unsafe-fork -d 'Manage a program also when its forks are not seen'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l require-managed -d 'Run nothing that is not managed'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l disk -d 'Directory to check for the coldest pages, as of `run`' -r -f -a "(__fish_complete_directories)"

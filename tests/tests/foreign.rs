@@ -187,6 +187,42 @@ fn a_keeper_that_is_killed_meanwhile_leaves_a_program_whole_or_not_begun() {
     assert!(ended > 2, "{ended}");
 }
 
+/// A program whose calls nobody finds, at its exec and late.
+#[test]
+fn a_program_whose_forks_are_not_seen_is_managed_only_if_the_user_wants_it() {
+    let Some(gcc) = require("gcc") else { return };
+    let scratch = Scratch::new("hidden");
+    let program = scratch.path("hidden");
+    let mut command = Command::new(gcc);
+    command.args(["-O1", "-static", "-nostdlib", "-fno-stack-protector"]);
+    command.arg("-o").arg(&program).arg(fixture("hidden.c"));
+    assert!(command.status().expect("it is there").success());
+    let at_once = Job::new("hidden", &program).arg(MIB.to_string());
+    let script = format!("{} {MIB}; exit $?", program.display());
+    let late = Job::new("hidden, late", "sh").args(["-c", &script]);
+    let plain = at_once.plain();
+    let is_told = |run: &Run, words: &[&str]| {
+        let unseen = "calls by which it makes children are not found";
+        assert!(!run.complaints(&[words, &[unseen]].concat()).is_empty(), "{}", run.stderr);
+    };
+    let run = at_once.managed(HALF);
+    assert_eq!((run.code, &run.stdout[..]), (125, &b""[..]), "{}", run.stderr);
+    is_told(&run, &["--unsafe-fork", "--allow-unmanaged"]);
+    for job in [at_once.clone().options(["--allow-unmanaged"]), late.clone()] {
+        let run = job.managed(HALF);
+        run.assert_same(&plain);
+        assert!(!run.complaints(&["child: 0"]).is_empty(), "{}", run.stderr);
+        is_told(&run, &["not managed", "(hidden)"]);
+    }
+    for job in [at_once, late] {
+        let run = job.options(["--unsafe-fork"]).managed(HALF);
+        run.assert_same(&plain);
+        run.assert_stored();
+        // The child lacks what was away, and reads no zeros in its place.
+        assert!(!run.complaints(&["child: 139"]).is_empty(), "{}", run.stderr);
+    }
+}
+
 #[test]
 fn foreign_programs_keep_their_bytes_within_a_budget() {
     let lane = |kind: Kind| if kind.is_short { Lane::Short } else { Lane::Long };

@@ -341,6 +341,18 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) no_lend: bool,
 
+    /// Manage a program also when its forks are not seen
+    ///
+    /// Such a program makes its system calls in a way that coldpress does not know. When it forks,
+    /// the child ends by SIGSEGV where it touches memory that was away.
+    #[arg(
+        long,
+        env = "COLDPRESS_UNSAFE_FORK",
+        hide_short_help = true,
+        value_parser = FalseyValueParser::new()
+    )]
+    pub(crate) unsafe_fork: bool,
+
     /// Run nothing that is not managed
     ///
     /// A trial comes first, under the rights, filters and limits that hold here. It takes a page
@@ -415,6 +427,7 @@ const OF_A_RUN: [&str; 17] = [
     "ready",
     "wait",
     "no_lend",
+    "unsafe_fork",
     "require_managed",
 ];
 

@@ -124,7 +124,7 @@ impl Broker {
             (SOCKET_VARIABLE.into(), path.into_os_string()),
             (BUDGET_VARIABLE.into(), config.budget_and_view().into()),
         ];
-        let injector = Arc::new(Injector::new(preload.names(), &environment));
+        let injector = Arc::new(Injector::new(preload.names(), &environment, config.forks));
         let late = Late::new(Arc::clone(&injector));
         let supplies = Supplies::open(&ledger, ledger_fds, disk, records, late);
         let at_start = config.changeable();

@@ -23,6 +23,15 @@ use crate::view;
 /// cleaners at reboot.
 pub(crate) const DEFAULT_DISK: &str = "/var/tmp";
 
+/// Which foreign programs may have the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forks {
+    /// Those whose forks come to it.
+    Seen,
+    /// All: a child of another fork ends where it touches what was away.
+    Any,
+}
+
 /// The configuration of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunConfig {
@@ -52,6 +61,8 @@ pub(crate) struct RunConfig {
     pub(crate) allow_unmanaged: bool,
     /// Whether to leave programs of other users unmanaged.
     pub(crate) no_lend: bool,
+    /// Which foreign programs are managed.
+    pub(crate) forks: Forks,
     /// Whether to end the run rather than leave a process that holds much unmanaged.
     pub(crate) require_managed: bool,
     /// Whether this is a trial and no run of the user's. What this process has is then for a run
@@ -86,6 +97,7 @@ impl RunConfig {
             verbose: args.verbose && !args.quiet,
             allow_unmanaged: args.allow_unmanaged,
             no_lend: args.no_lend,
+            forks: if args.unsafe_fork { Forks::Any } else { Forks::Seen },
             require_managed: args.require_managed,
             is_trial: false,
         })
@@ -114,6 +126,7 @@ impl RunConfig {
             verbose: false,
             allow_unmanaged: false,
             no_lend: false,
+            forks: Forks::Seen,
             require_managed: false,
             is_trial: true,
         }

@@ -40,6 +40,7 @@ use self::code::Code;
 use self::held::Held;
 use self::image::{DOOR_COUNT, Image};
 use self::sites::{Doors, REACH};
+use crate::config::Forks;
 use crate::preload::LIBRARY;
 use crate::proc;
 
@@ -56,6 +57,13 @@ const WORDS: usize = 4 + 2 * BESIDE_STACKS_MAX;
 /// The lowest address that any process may map (vm.mmap_min_addr).
 const LOWEST: usize = 0x1_0000;
 
+/// What is wrong with a program whose forks do not come to the library.
+pub(crate) const UNSEEN_FORKS: &str = "the calls by which it makes children are not found";
+
+/// The end of a program at its exec: its forks would not come to the library.
+#[derive(Debug)]
+pub(crate) struct Ended;
+
 /// Why the library could not be put into a program.
 #[derive(Debug)]
 enum Refusal {
@@ -69,6 +77,8 @@ enum Refusal {
     Changed,
     /// The program is in a state that may pass.
     NotNow(&'static str),
+    /// The calls by which the program makes children are not found.
+    Forks,
 }
 
 impl fmt::Display for Refusal {
@@ -81,6 +91,7 @@ impl fmt::Display for Refusal {
             Self::Proc(error) => write!(f, "/proc says nothing of it: {error}"),
             Self::State(what) | Self::NotNow(what) => f.write_str(what),
             Self::Changed => f.write_str("it goes on changing to other programs"),
+            Self::Forks => write!(f, "{UNSEEN_FORKS}; --unsafe-fork manages it all the same"),
         }
     }
 }
@@ -112,6 +123,8 @@ pub(crate) struct Injector {
     names: [PathBuf; 2],
     /// The variables of the run, each with a zero at its end.
     variables: Vec<u8>,
+    /// Which programs may have the library.
+    forks: Forks,
     /// The programs that did not take it, and why.
     refusals: Mutex<Vec<(u32, String)>>,
     /// Whether programs that run get it no more. Held while one is given it.
@@ -121,7 +134,11 @@ pub(crate) struct Injector {
 impl Injector {
     /// Prepares for a run whose library has these `names`, for glibc's loader and for this, and
     /// whose variables are `environment`.
-    pub(crate) fn new(names: [&Path; 2], environment: &[(OsString, OsString)]) -> Self {
+    pub(crate) fn new(
+        names: [&Path; 2],
+        environment: &[(OsString, OsString)],
+        forks: Forks,
+    ) -> Self {
         let image = Image::of(LIBRARY).expect("a test reads the layout of this very library");
         let line = |(name, value): &(OsString, OsString)| {
             [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()
@@ -133,17 +150,23 @@ impl Injector {
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
     /// exec that `is_it` accepts. The program then begins, with the signal mask `mask`. Returns how
-    /// long it stood still, if that was done.
+    /// long it stood still, if that was done. If its forks would not be seen and it `must` have the
+    /// library, it is ended instead.
     pub(crate) fn put_in_at_exec(
         &self,
         process: u32,
         mask: u64,
+        must: bool,
         is_it: impl Fn(u32) -> bool,
-    ) -> Option<Duration> {
+    ) -> Result<Option<Duration>, Ended> {
         let put_in = || {
             let mut tracee = Tracee::at_exec(process, mask, || is_it(process))?;
             let stopped = Instant::now();
-            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?, &[])?;
+            let put_in = self.put_in_by(&mut tracee, &Code::of(process, &self.names)?, &[]);
+            if must && matches!(put_in, Err(Refusal::Forks)) {
+                tracee.end();
+            }
+            put_in?;
             drop(tracee);
             Ok(stopped.elapsed())
         };
@@ -154,7 +177,10 @@ impl Injector {
         {
             self.refuse(process, refusal.to_string());
         }
-        done.ok()
+        match done {
+            Err(Refusal::Forks) if must => Err(Ended),
+            done => Ok(done.ok()),
+        }
     }
 
     /// Puts the library into `process`, which runs, unless it has the library already. Returns why
@@ -190,6 +216,12 @@ impl Injector {
     /// Returns the programs that did not take the library since the last call, and why.
     pub(crate) fn take_refusals(&self) -> Vec<(u32, String)> {
         self.refusals.lock().map(|mut refusals| mem::take(&mut *refusals)).unwrap_or_default()
+    }
+
+    /// Whether forks of programs with this command's libc come to the library.
+    pub(crate) fn sees_forks_of_own_libc() -> bool {
+        let names = ["", ""].map(PathBuf::from);
+        Code::of(std::process::id(), &names).is_ok_and(|code| code.tells_of_forks())
     }
 
     /// Whether the environment that `process` was started with belongs to another run, or to none.
@@ -256,6 +288,9 @@ impl Injector {
     ) -> Result<(), Refusal> {
         if !tracee.is_64_bit() {
             return Err(Refusal::State("it is a 32-bit program"));
+        }
+        if self.forks == Forks::Seen && !code.tells_of_forks() {
+            return Err(Refusal::Forks);
         }
         for site in &code.sites.all {
             let mut now = site.before();

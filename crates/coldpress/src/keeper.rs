@@ -28,7 +28,7 @@ use coldpress_sys::{beside, fork, raw};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};
 
-use crate::inject::Injector;
+use crate::inject::{Ended, Injector, UNSEEN_FORKS};
 use crate::own_number;
 use crate::pause::pause;
 use crate::program::Program;
@@ -161,24 +161,38 @@ impl Launcher {
 
 impl Keeper {
     /// Starts `command`, made from `program`, and leaves the group of the launcher to it. The
-    /// library is put into a foreign program before it begins; also returns how long that took.
+    /// library is put into a foreign program before it begins, if it `must`; also returns how long
+    /// that took.
     pub(crate) fn spawn(
         &mut self,
         program: &Program,
         command: Command,
         injector: &Injector,
+        must: bool,
     ) -> Result<(Child, Option<Duration>)> {
         // The program inherits the mask.
         raw::set_signal_mask(self.mask);
         let child = supervise::spawn(program, command);
         raw::block_signals();
-        let child = child?;
+        let mut child = child?;
         let _ = setpgid(None, None);
         self.say(STARTED, child.id());
         let is_it = |process| !own_number::is_in_place(process);
-        let put_in = || injector.put_in_at_exec(child.id(), self.mask, is_it);
-        let took = program.is_foreign.then(put_in).flatten();
-        Ok((child, took))
+        if !program.is_foreign {
+            return Ok((child, None));
+        }
+        match injector.put_in_at_exec(child.id(), self.mask, must, is_it) {
+            Ok(took) => Ok((child, took)),
+            Err(Ended) => {
+                // It was killed before it began.
+                let _ = child.wait();
+                let cause = format!("{}: {UNSEEN_FORKS}", program.path.display());
+                let way_out = "manage it all the same with --unsafe-fork, then children that it \
+                               forks may end by SIGSEGV; or run it without a budget with \
+                               --allow-unmanaged";
+                Err(Failure::ours(cause, way_out))
+            }
+        }
     }
 
     /// Reports that the program has been reaped, and ended with this status.

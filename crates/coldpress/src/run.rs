@@ -155,7 +155,8 @@ fn keep(
     command.envs(broker.environment());
     command.envs(view::environment(config.show_memory, config.budget.bytes));
     let started = Instant::now();
-    let (child, put_in) = match keeper.spawn(program, command, broker.injector()) {
+    let must = !config.allow_unmanaged;
+    let (child, put_in) = match keeper.spawn(program, command, broker.injector(), must) {
         Ok(spawned) => spawned,
         Err(failure) => {
             // What the broker has opened goes with its thread.

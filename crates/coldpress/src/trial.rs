@@ -136,7 +136,8 @@ fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
     }
     let mut child = command.spawn().map_err(other("no child can be started"))?;
     if IS_FOREIGN {
-        broker.injector().put_in_at_exec(child.id(), raw::signal_mask(), |_| true);
+        // What keeps it out is found below: the program does not say that it was managed.
+        let _ = broker.injector().put_in_at_exec(child.id(), raw::signal_mask(), false, |_| true);
     }
     broker.child_started(child.id());
     let result = watch(&mut child, broker.ledger(), started);

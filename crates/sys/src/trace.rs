@@ -157,6 +157,12 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// Ends the thread's process, which does not go on before that.
+    pub fn end(&mut self) {
+        crate::signals::send(self.thread, linux::SIGKILL as i32);
+        self.is_there = false;
+    }
+
     /// Reads the program's memory at `address`.
     pub fn read(&self, address: usize, bytes: &mut [u8]) -> SysResult<()> {
         self.memory()?.read_exact_at(bytes, address as u64).map_err(of_io("pread"))

@@ -48,6 +48,10 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "TARGET", value_hint = ValueHint::FilePath)]
     metrics: Option<OsString>,
 
+    /// Manage programs also when their forks are not seen, as of `run`
+    #[arg(long)]
+    unsafe_fork: bool,
+
     /// Print nothing of our own but errors
     #[arg(short, long)]
     quiet: bool,
@@ -81,6 +85,7 @@ pub(crate) fn as_run(args: &AttachArgs) -> RunArgs {
     words.extend(args.stats.iter().map(|stats| with("--stats=", stats.as_os_str())));
     words.extend(args.report.iter().map(|report| with("--report=", report.as_os_str())));
     words.extend(args.metrics.iter().map(|metrics| with("--metrics=", metrics)));
+    words.extend(args.unsafe_fork.then(|| "--unsafe-fork".into()));
     words.extend(args.quiet.then(|| "--quiet".into()));
     words.extend(args.verbose.then(|| "--verbose".into()));
     words.extend(["--".into(), "attached".into()]);

@@ -54,6 +54,7 @@ pub(super) fn of_host(host: &Host) -> Vec<Finding> {
     findings.push(spill(host));
     findings.push(huge_pages(host.huge_pages.as_deref()));
     findings.push(io_uring(&host.faults.place, host.io_uring));
+    findings.push(forks(host.sees_forks));
     findings.extend(helper(&host.faults));
     findings
 }
@@ -241,6 +242,18 @@ fn io_uring(place: &SpillPlace, ring: SysResult<()>) -> Finding {
             mend::io_uring(place),
         ),
     }
+}
+
+/// Judges whether programs are managed that no loader of glibc starts: it takes that their forks
+/// are seen.
+fn forks(are_seen: bool) -> Finding {
+    let what = "forks";
+    if are_seen {
+        let finding = "seen, also in static programs; one that hides its calls takes --unsafe-fork";
+        return Finding::ok(what, finding);
+    }
+    let finding = "the calls of this libc are not found, so static programs of it are refused";
+    Finding::warn(what, finding, "run them with --unsafe-fork: children may end by SIGSEGV")
 }
 
 /// Judges whether the launcher may read the memory of its programs, to compress ahead. Returns

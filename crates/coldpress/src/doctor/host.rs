@@ -16,6 +16,7 @@ use rustix::thread::CapabilitySet;
 
 use super::place::SpillPlace;
 use crate::disk::{self, Disk};
+use crate::inject::Injector;
 use crate::trial::Obstacle;
 
 /// The device that makes userfaultfds for every process that may open it.
@@ -61,6 +62,8 @@ pub(super) struct Host {
     pub(super) huge_pages: Option<String>,
     /// The result of making a ring.
     pub(super) io_uring: SysResult<()>,
+    /// Whether forks of programs with this command's libc are seen that no loader of glibc starts.
+    pub(super) sees_forks: bool,
 }
 
 impl Faults {
@@ -92,6 +95,7 @@ impl Host {
             disk_is_named: is_named,
             huge_pages: setting("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen_word),
             io_uring: Ring::new().map(drop),
+            sees_forks: Injector::sees_forks_of_own_libc(),
         }
     }
 }

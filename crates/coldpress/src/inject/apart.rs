@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Injector, Refusal};
+use crate::config::Forks;
 
 /// The name of the subcommand.
 const NAME: &str = "inject";
@@ -37,6 +38,11 @@ impl Verb {
     const ALL: [(Self, &'static str); 2] = [(Self::PutIn, "in"), (Self::TakeOut, "out")];
 }
 
+impl Forks {
+    /// The words for them.
+    const WORDS: [&str; 2] = ["seen", "any"];
+}
+
 /// What became of it.
 #[derive(Debug)]
 pub(super) enum Done {
@@ -50,7 +56,8 @@ pub(super) enum Done {
 pub(super) fn run(injector: &Injector, verb: Verb, process: u32) -> Done {
     let name = Verb::ALL.iter().find(|(it, _)| *it == verb).map_or("", |(_, name)| name);
     let mut command = Command::new("/proc/self/exe");
-    command.args([NAME, name]).arg(process.to_string()).args(&injector.names);
+    command.args([NAME, name]).arg(process.to_string());
+    command.arg(Forks::WORDS[usize::from(injector.forks == Forks::Any)]).args(&injector.names);
     let variables = injector.variables.split(|byte| *byte == 0).filter(|one| !one.is_empty());
     command.args(variables.map(OsStr::from_bytes));
     // From some point on, the program would end with this process: a terminal's signals are for the
@@ -96,7 +103,9 @@ fn allow(input: Option<ChildStdin>) {
 
 /// Does what `words` say, as the process that [`run`] has started.
 pub(crate) fn inject(words: &[OsString]) -> ExitCode {
-    let [verb, process, loaded, put_in, variables @ ..] = words else { return ExitCode::FAILURE };
+    let [verb, process, forks, loaded, put_in, variables @ ..] = words else {
+        return ExitCode::FAILURE;
+    };
     let verb = Verb::ALL.iter().find(|(_, name)| verb == name).map(|(verb, _)| *verb);
     let process = process.to_str().and_then(|text| text.parse().ok());
     let (Some(verb), Some(process)) = (verb, process) else { return ExitCode::FAILURE };
@@ -106,7 +115,8 @@ pub(crate) fn inject(words: &[OsString]) -> ExitCode {
         Some([name, &value[1..]].map(|part| OsStr::from_bytes(part).to_owned()).into())
     };
     let variables: Vec<(OsString, OsString)> = variables.iter().filter_map(pair).collect();
-    let injector = Injector::new([Path::new(loaded), Path::new(put_in)], &variables);
+    let forks = if forks == Forks::WORDS[1] { Forks::Any } else { Forks::Seen };
+    let injector = Injector::new([Path::new(loaded), Path::new(put_in)], &variables, forks);
     let begins = || {
         let said = std::io::stdout().write_all(BEGINS);
         let answered = said.and_then(|()| std::io::stdin().read_exact(&mut [0]));

@@ -23,6 +23,8 @@ pub(super) struct Code {
     pub(super) has_ours: bool,
     /// Whether the program is valgrind, which believes that all addresses are its own to give.
     pub(super) is_valgrinds: bool,
+    /// Whether the program has Go's runtime.
+    is_gos: bool,
     exe: PathBuf,
 }
 
@@ -46,7 +48,8 @@ impl Code {
         // Go makes its calls on small stacks, on which nothing of ours may run. It makes no child
         // that goes on with a copy of its memory.
         let is_valgrinds = is_valgrinds(&exe);
-        let ranges = if has_ours || is_valgrinds || elf::has_go_runtime(&link) {
+        let is_gos = elf::has_go_runtime(&link);
+        let ranges = if has_ours || is_valgrinds || is_gos {
             Vec::new()
         } else {
             let is_libc = |it: &&Mapping| {
@@ -63,7 +66,12 @@ impl Code {
         for range in &ranges {
             find_in(&memory, range.clone(), &mut sites);
         }
-        Ok(Self { ranges, sites, has_ours, is_valgrinds, exe })
+        Ok(Self { ranges, sites, has_ours, is_valgrinds, is_gos, exe })
+    }
+
+    /// Whether the library learns of each child that goes on with a copy of memory.
+    pub(super) fn tells_of_forks(&self) -> bool {
+        self.is_gos || self.sites.tell_of_forks()
     }
 
     /// Whether `process` runs the same program still.

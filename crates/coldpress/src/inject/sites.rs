@@ -122,6 +122,13 @@ fn number_at(code: &[u8]) -> Option<(u32, &[u8])> {
     Some((u16::from_le_bytes([a, b]).into(), rest))
 }
 
+/// Whether code begins with a number, and a call behind it, at most a move later.
+fn is_call(code: &[u8]) -> bool {
+    let Some((_, rest)) = number_at(code) else { return code.starts_with(&MUSL_CLONE) };
+    rest.starts_with(&SYSCALL)
+        || rest.get(MOVE_BYTES..).is_some_and(|behind| behind.starts_with(&SYSCALL))
+}
+
 /// Bytes to write, and where.
 pub(super) type Change = (usize, Vec<u8>);
 
@@ -131,6 +138,10 @@ pub(super) struct Sites {
     pub(super) all: Vec<Site>,
     /// Whether some call may ask for processors, or set them, that is none of these.
     misses_processors: bool,
+    /// Whether some call makes children that is none of these.
+    misses_forks: bool,
+    /// Whether any call was found by its number, whichever it is.
+    has_any: bool,
 }
 
 impl Sites {
@@ -146,9 +157,11 @@ impl Sites {
             let site = Site::at(address + at, &code[at..]).filter(|_| !is_other);
             // The jump is written at once, into one page.
             let fits = |site: &Site| site.address % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
-            match site.filter(fits) {
-                Some(site) => self.all.push(site),
-                None => {
+            self.has_any |= is_call(&code[at..]);
+            match site {
+                Some(site) if fits(&site) => self.all.push(site),
+                Some(Site { number: FORK | CLONE, .. }) => self.misses_forks = true,
+                _ => {
                     let number = number_at(&code[at..]).map(|(number, _)| number);
                     self.misses_processors |=
                         matches!(number, Some(SCHED_SETAFFINITY | SCHED_GETAFFINITY));
@@ -165,6 +178,13 @@ impl Sites {
     /// Whether these are the calls by which a libc maps memory.
     pub(super) fn tell_of_memory(&self) -> bool {
         self.have(MMAP) && self.have(BRK)
+    }
+
+    /// Whether forks come to the library: calls are found by their numbers in this program, and
+    /// there is a stub for each that makes children.
+    pub(super) fn tell_of_forks(&self) -> bool {
+        let makes_children = |site: &Site| matches!(site.number, FORK | CLONE);
+        self.has_any && !self.misses_forks && !self.all.iter().skip(STUBS).any(makes_children)
     }
 
     /// Whether a libc is found among these, so that the calls that start threads and programs are
@@ -361,6 +381,20 @@ mod tests {
         // `mov $204, %eax; ret`: a call that is none of those found may come behind.
         let code = [&call(BRK)[..], &call(MMAP), &call(SCHED_GETAFFINITY)[..5], &[0xc3]];
         assert!(!find(&code.concat(), 0).tell_of_starts());
+    }
+
+    #[test]
+    fn forks_are_seen_where_calls_are_found_by_their_numbers() {
+        const EXIT: u32 = 60;
+        let of = |numbers: &[u32]| {
+            let code: Vec<u8> = numbers.iter().flat_map(|number| call(*number)).collect();
+            find(&code, 0)
+        };
+        assert!(of(&[EXIT]).tell_of_forks() && of(&[MMAP, CLONE]).tell_of_forks());
+        // `syscall` alone: its number comes from elsewhere.
+        assert!(!find(&[0x0f, 0x05, 0xc3], 0).tell_of_forks());
+        assert!(!of(&[]).tell_of_forks() && !of(&[CLONE; STUBS + 1]).tell_of_forks());
+        assert!(of(&[MMAP; STUBS + 1]).tell_of_forks());
     }
 
     #[test]

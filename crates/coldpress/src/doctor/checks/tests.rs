@@ -47,6 +47,7 @@ fn good_host() -> Host {
         disk_is_named: false,
         huge_pages: Some("madvise".to_owned()),
         io_uring: Ok(()),
+        sees_forks: true,
     }
 }
 
@@ -68,7 +69,7 @@ fn finding_of<'a>(findings: &'a [Finding], what: &str) -> &'a Finding {
 fn a_good_host_has_nothing_to_mend() {
     let findings = of_host(&good_host());
     assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:?}");
-    assert_eq!(findings.len(), 9);
+    assert_eq!(findings.len(), 10);
     assert_eq!(best_access(&good_faults()), Some(Access::Device));
 }
 
@@ -87,6 +88,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
         disk_is_named: false,
         huge_pages: None,
         io_uring: Err(error("io_uring_setup", Errno::PERM)),
+        sees_forks: false,
     };
     let findings = of_host(&worst);
     for finding in &findings {
