@@ -85,7 +85,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(error) if error.is(Errno::PERM) => {
-                write!(f, "{error}: another process traces it, or it has other rights")
+                let why = why_not_stopped(proc::ptrace_scope().as_deref(), proc::may_trace());
+                write!(f, "{error}: {why}")
             }
             Self::Call(error) => error.fmt(f),
             Self::Proc(error) => write!(f, "/proc says nothing of it: {error}"),
@@ -93,6 +94,19 @@ impl fmt::Display for Refusal {
             Self::Changed => f.write_str("it goes on changing to other programs"),
             Self::Forks => write!(f, "{UNSEEN_FORKS}; --unsafe-fork manages it all the same"),
         }
+    }
+}
+
+/// Returns why a program that runs may not be stopped, under this rule of Yama's, by a process that
+/// may trace every other or may not (Documentation/admin-guide/LSM/Yama.rst).
+fn why_not_stopped(scope: Option<&str>, may_trace: bool) -> &'static str {
+    match scope {
+        Some("3") => "kernel.yama.ptrace_scope is 3, and stays so until the next boot",
+        Some("1" | "2") if !may_trace => {
+            "kernel.yama.ptrace_scope keeps it from being stopped while it runs; run this as root, \
+             or: sudo sysctl -w kernel.yama.ptrace_scope=0"
+        }
+        _ => "another process traces it, or it has other rights",
     }
 }
 
@@ -390,5 +404,27 @@ impl Injector {
         let words: Vec<u8> = words.into_iter().flat_map(usize::to_le_bytes).collect();
         tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
         Ok(doors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a user who may not stop a program is told the wrong thing to mend.
+
+    use super::*;
+
+    #[test]
+    fn who_may_not_stop_a_program_is_told_of_the_rule_that_says_so() {
+        for (scope, may_trace, words) in [
+            (Some("1"), false, "sysctl -w kernel.yama.ptrace_scope=0"),
+            (Some("2"), false, "sysctl -w kernel.yama.ptrace_scope=0"),
+            (Some("3"), true, "until the next boot"),
+            (Some("1"), true, "another process traces it"),
+            (Some("0"), false, "another process traces it"),
+            (None, false, "another process traces it"),
+        ] {
+            let why = why_not_stopped(scope, may_trace);
+            assert!(why.contains(words), "{scope:?} {may_trace}: {why}");
+        }
     }
 }

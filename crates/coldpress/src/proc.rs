@@ -7,6 +7,7 @@ use coldpress_sys::proc::share_memory;
 use coldpress_sys::{OwnedFd, PageCount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
+use rustix::thread::CapabilitySet;
 
 /// The name of services, and of launchers, which may be among the orphans of a run.
 const SERVICE_NAME: &str = "coldpress";
@@ -168,6 +169,18 @@ pub(crate) fn have_one_memory(service: u32, program: u32) -> bool {
     };
     // The program's first thread, which has its number, may have ended, and has no memory then.
     has(program) || threads(program).into_iter().any(has)
+}
+
+/// Returns whether this process may trace every other.
+pub(crate) fn may_trace() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
+}
+
+/// Returns the rule of Yama's for who may trace whom, if there is one.
+pub(crate) fn ptrace_scope() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    Some(text.trim().to_owned())
 }
 
 #[cfg(test)]

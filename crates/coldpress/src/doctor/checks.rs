@@ -56,6 +56,7 @@ pub(super) fn of_host(host: &Host) -> Vec<Finding> {
     findings.push(io_uring(&host.faults.place, host.io_uring));
     findings.push(forks(host.sees_forks));
     findings.extend(helper(&host.faults));
+    findings.extend(late(&host.faults));
     findings
 }
 
@@ -254,6 +255,23 @@ fn forks(are_seen: bool) -> Finding {
     }
     let finding = "the calls of this libc are not found, so static programs of it are refused";
     Finding::warn(what, finding, "run them with --unsafe-fork: children may end by SIGSEGV")
+}
+
+/// Judges whether programs may be stopped that others start: they get the library while they run.
+/// Returns nothing where no rule forbids it.
+fn late(faults: &Faults) -> Option<Finding> {
+    let scope = faults.place.ptrace_scope.as_deref()?;
+    let is_closed = scope == "3" || scope != "0" && !faults.has_capability;
+    is_closed.then(|| {
+        let finding = format!(
+            "kernel.yama.ptrace_scope={scope}, so static programs that others start stay unmanaged"
+        );
+        let fix = match scope {
+            "3" => "it stays until the next boot; boot with kernel.yama.ptrace_scope=1",
+            _ => "sudo sysctl -w kernel.yama.ptrace_scope=0",
+        };
+        Finding::warn("late", finding, fix)
+    })
 }
 
 /// Judges whether the launcher may read the memory of its programs, to compress ahead. Returns

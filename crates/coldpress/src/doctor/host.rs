@@ -12,11 +12,11 @@ use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 use rustix::io::Errno;
-use rustix::thread::CapabilitySet;
 
 use super::place::SpillPlace;
 use crate::disk::{self, Disk};
 use crate::inject::Injector;
+use crate::proc;
 use crate::trial::Obstacle;
 
 /// The device that makes userfaultfds for every process that may open it.
@@ -75,7 +75,7 @@ impl Faults {
             kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
             device: masked(features_of(userfaultfd_by_device)),
             syscall: masked(features_of(|| Userfaultfd::from_syscall(false))),
-            has_capability: may_trace(),
+            has_capability: proc::may_trace(),
             place,
             page_scan: scan_a_page(),
         }
@@ -127,12 +127,6 @@ fn scan_a_page() -> SysResult<()> {
     let page = [0_u8; PAGE_BYTES];
     let start = page.as_ptr().addr() & !(PAGE_BYTES - 1);
     Pagemap::open()?.for_each_present(start, start + PAGE_BYTES, |_, _| {})
-}
-
-/// Returns whether this process may trace others.
-fn may_trace() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 fn setting(path: &str) -> Option<String> {

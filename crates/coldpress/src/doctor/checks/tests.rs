@@ -244,6 +244,14 @@ fn hardened_settings_that_cost_something_are_told() {
     assert_eq!(helper(&Faults { has_capability: true, ..faults.clone() }), None);
     faults.place.ptrace_scope = Some("3".to_owned());
     assert!(helper(&Faults { has_capability: true, ..faults }).is_some());
+    let late = |scope: &str, has_capability| {
+        let place = SpillPlace { ptrace_scope: Some(scope.to_owned()), ..place(Container::None) };
+        late(&Faults { has_capability, place, ..good_faults() })
+    };
+    assert!(late("0", false).is_none() && late("1", true).is_none());
+    let told = late("1", false).unwrap();
+    assert!(told.to_string().contains("static programs that others start stay unmanaged"));
+    assert!(late("3", true).is_some());
     let hardened = SpillPlace { io_uring_disabled: Some("2".to_owned()), ..place(Container::None) };
     let finding = io_uring(&hardened, Err(error("io_uring_setup", Errno::PERM)));
     assert_eq!(finding.fix.as_deref(), Some("sudo sysctl -w kernel.io_uring_disabled=0"));
