@@ -71,6 +71,11 @@ impl Kind {
         run.assert_within_budget_and(if self.compiler == "go" { BURST } else { Bytes(0) });
     }
 
+    /// Whether it needs no other file.
+    fn is_alone(self) -> bool {
+        !self.name.starts_with("dynamic")
+    }
+
     fn source(self) -> PathBuf {
         fixture(match self.compiler {
             "go" => "foreign.go",

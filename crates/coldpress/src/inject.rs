@@ -23,6 +23,7 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, RwLock};
@@ -38,7 +39,7 @@ use rustix::io::Errno;
 use self::apart::{Done, Verb};
 use self::code::Code;
 use self::held::Held;
-use self::image::{DOOR_COUNT, Image};
+use self::image::{DOOR_COUNT, Image, Mapped};
 use self::sites::{Doors, REACH};
 use crate::config::Forks;
 use crate::preload::LIBRARY;
@@ -51,9 +52,11 @@ const TRIES: usize = 10;
 const BELOW: [usize; 2] = [16 << 20, 1 << 20];
 /// The distance above the program's code at which it is put otherwise: the heap grows there.
 const ABOVE: usize = 1 << 30;
-/// The words that the library is told, before the variables: where it lies, two flags, and what
-/// lies beside stacks.
-const WORDS: usize = 4 + 2 * BESIDE_STACKS_MAX;
+/// The words that the library is told, before the variables: where it lies, two flags, a
+/// descriptor, and what lies beside stacks.
+const WORDS: usize = 5 + 2 * BESIDE_STACKS_MAX;
+/// What opening the library's file fails with in another root.
+const ABSENT: [Errno; 3] = [Errno::NOENT, Errno::NOTDIR, Errno::ACCESS];
 /// The lowest address that any process may map (vm.mmap_min_addr).
 const LOWEST: usize = 0x1_0000;
 
@@ -159,7 +162,8 @@ impl Injector {
         };
         let variables = environment.iter().flat_map(line).collect();
         let names = names.map(Path::to_owned);
-        Self { image, names, variables, refusals: Mutex::default(), is_closed: RwLock::default() }
+        let (refusals, is_closed) = Default::default();
+        Self { image, names, variables, forks, refusals, is_closed }
     }
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
@@ -318,13 +322,15 @@ impl Injector {
             // Nothing leads there yet.
             let _ = tracee.give_up(base, self.image.length + SERVICE_STACK_BYTES);
         }
-        let doors = put_in?;
+        let (doors, directory) = put_in?;
         let [words, enter, came, loose, stubs, ..] = doors;
         for (address, bytes) in sites::changes(&code.sites, stubs, Doors { came, loose }) {
             tracee.write(address, &bytes)?;
         }
         // The status goes to words that have been read by then.
-        Ok(tracee.run_beside(enter, words)?)
+        let entered = tracee.run_beside(enter, words);
+        directory.map_or(Ok(()), |directory| tracee.close(directory))?;
+        Ok(entered?)
     }
 
     /// Takes the library out of `process`, in the process of its own that does so.
@@ -368,15 +374,35 @@ impl Injector {
         Err(Refusal::State("there is no room near its code"))
     }
 
+    /// Opens the library's file in the program, whose path may lie at `place` for that. In another
+    /// root the program gets the file, and with it the run's directory, which is returned too.
+    fn open_in(
+        &self,
+        tracee: &mut Tracee,
+        place: usize,
+    ) -> Result<(usize, Option<usize>), Refusal> {
+        let path = &self.names[1];
+        tracee.write(place, &[path.as_os_str().as_bytes(), b"\0"].concat())?;
+        match tracee.open(place) {
+            Err(error) if ABSENT.iter().any(|errno| error.is(*errno)) => {}
+            opened => return Ok((opened?, None)),
+        }
+        let file = fs::File::open(path)?;
+        let directory = fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+        let [file, directory] = tracee.give(place, [file.as_fd(), directory.as_fd()])?;
+        Ok((file, Some(directory)))
+    }
+
     /// Maps the library at `base`, and makes its data right, for a program with this code. Returns
-    /// the addresses that the library gives.
+    /// the addresses that the library gives, and the program's descriptor of the run's directory,
+    /// if it needs one.
     fn put_in_at(
         &self,
         tracee: &mut Tracee,
         base: usize,
         code: &Code,
         beside_stacks: &[Range<usize>],
-    ) -> Result<[usize; DOOR_COUNT], Refusal> {
+    ) -> Result<([usize; DOOR_COUNT], Option<usize>), Refusal> {
         let image = &self.image;
         let data = image.data_at(base);
         let doors = image.doors(&data).ok_or(Refusal::State("the library has another shape"))?;
@@ -385,25 +411,30 @@ impl Injector {
         }
         // The path lies meanwhile where the data comes to lie.
         let data_at = base + image.data_start;
-        tracee.write(data_at, &[self.names[1].as_os_str().as_bytes(), b"\0"].concat())?;
-        let file = tracee.open(data_at)?;
-        for part in &image.mapped {
-            let at = base + part.pages.start..base + part.pages.end;
-            tracee.map_file(at, file, part.offset, part.is_code)?;
-        }
-        tracee.close(file)?;
-        tracee.write(data_at, &data)?;
-        if tracee.is_reaper(doors[0])? {
+        if tracee.is_reaper(data_at)? {
             return Err(Refusal::State("it takes orphans in, and would see the service"));
         }
+        let (file, directory) = self.open_in(tracee, data_at)?;
+        let map = |part: &Mapped| {
+            let at = base + part.pages.start..base + part.pages.end;
+            tracee.map_file(at, file, part.offset, part.is_code)
+        };
+        let mapped = image.mapped.iter().try_for_each(map);
+        tracee.close(file)?;
+        if let (Err(_), Some(directory)) = (&mapped, directory) {
+            tracee.close(directory)?;
+        }
+        mapped?;
+        tracee.write(data_at, &data)?;
         let told = [code.sites.tell_of_memory(), code.sites.tell_of_starts()].map(usize::from);
         let end = base + image.length + SERVICE_STACK_BYTES;
-        let mut words = vec![base, end, told[0], told[1]];
+        let directory_word = directory.map_or(0, |number| number + 1);
+        let mut words = vec![base, end, told[0], told[1], directory_word];
         words.extend(beside_stacks.iter().flat_map(|range| [range.start, range.end]));
         words.resize(WORDS, 0);
         let words: Vec<u8> = words.into_iter().flat_map(usize::to_le_bytes).collect();
         tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
-        Ok(doors)
+        Ok((doors, directory))
     }
 }
 

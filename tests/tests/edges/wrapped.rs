@@ -123,7 +123,7 @@ fn inits() {
     matrix::run(&cases);
 }
 
-/// Runs a program in a root without the preload library: it runs unmanaged, and that is reported.
+/// Runs a program in a root without /proc: it runs unmanaged, and that is reported.
 fn other_root() -> Option<()> {
     let ground = Ground::new();
     let root = ground.path("root");

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use coldpress_sys::Bytes;
 use coldpress_tests::container::{Containers, DOCKER, ROOT};
 use coldpress_tests::harness::{Fraction, Job, SLACK, check};
-use coldpress_tests::machine::{self, require};
+use coldpress_tests::machine::{self, Scratch, require};
 use coldpress_tests::matrix::{self, Lane, case};
+use coldpress_tests::watch;
 
 use super::{HALF, Kind, MIB, QUARTER, build};
 
@@ -70,7 +71,11 @@ fn run_in(place: Place, kind: Kind) -> Option<()> {
 }
 
 /// A program that goes on until its input ends.
-struct Program(Child);
+struct Program {
+    child: Child,
+    /// Its process, which may be one below the child.
+    process: u32,
+}
 
 impl Program {
     fn start(mut words: Vec<OsString>, program: &Path) -> Self {
@@ -78,12 +83,31 @@ impl Program {
         words.extend(["2", "3", "wait"].map(OsString::from));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self(command.spawn().expect("its words are programs"))
+        let child = command.spawn().expect("its words are programs");
+        let process = child.id();
+        Self { child, process }
+    }
+
+    /// Finds the process below the child that runs `program`.
+    fn below(mut self, program: &str) -> Self {
+        let begun = Instant::now();
+        let runs = |process: &u32| {
+            let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            words.starts_with(program.as_bytes())
+        };
+        self.process = loop {
+            match watch::descendants(self.child.id()).into_iter().find(runs) {
+                Some(process) => break process,
+                None => assert!(begun.elapsed() < LIMIT, "{program} does not begin"),
+            }
+            sleep(PAUSE);
+        };
+        self
     }
 
     /// Returns its anonymous memory that is in place.
     fn resident(&self) -> Bytes {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()));
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process));
         let status = status.expect("it lives");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
@@ -100,11 +124,11 @@ impl Program {
 
     /// Ends the program's input, and asserts that it has found all bytes right.
     fn finish(mut self) {
-        drop(self.0.stdin.take());
+        drop(self.child.stdin.take());
         let mut said = String::new();
-        let output = self.0.stdout.as_mut().expect("it is piped");
+        let output = self.child.stdout.as_mut().expect("it is piped");
         output.read_to_string(&mut said).expect("it prints text");
-        let status = self.0.wait().expect("it is a child");
+        let status = self.child.wait().expect("it is a child");
         assert!(status.success() && said.starts_with("0 words and 0"), "{said}");
     }
 }
@@ -112,8 +136,9 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         // After its end, these fail.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        machine::signal("KILL", &[self.process]);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -121,11 +146,23 @@ impl Drop for Program {
 fn attach_in(place: Place, kind: Kind) -> Option<()> {
     let (containers, path) = prepare(kind)?;
     let program = Program::start(place.words(&containers), &path);
+    let name = format!("{place:?}, {}", kind.name);
+    attach_to(program, &name, || {
+        let mut words = place.words(&containers);
+        words.push(containers.launcher().into());
+        words
+    });
+    Some(())
+}
+
+/// Attaches to the program by the command that `words` start.
+fn attach_to(program: Program, name: &str, words: impl Fn() -> Vec<OsString>) {
     program.wait_until("it holds all", |held| held >= Bytes::mib(MIB));
     for budget in [HALF, QUARTER] {
-        let mut words = place.words(&containers);
-        words.extend([containers.launcher().into(), "attach".into(), "--memory".into()]);
-        words.extend([format!("{}Mi", budget.0 >> 20), program.0.id().to_string()].map(Into::into));
+        let mut words = words();
+        words.extend(["attach".into(), "--memory".into()]);
+        let memory = format!("{}Mi", budget.0 >> 20);
+        words.extend([memory, program.process.to_string()].map(Into::into));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stderr(Stdio::piped());
         let mut attached = command.spawn().expect("its words are programs");
@@ -138,14 +175,93 @@ fn attach_in(place: Place, kind: Kind) -> Option<()> {
         machine::signal("TERM", &[attached.id()]);
         let output = attached.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
-        println!("{place:?}, {}: {}", kind.name, said.trim());
+        println!("{name}: {}", said.trim());
         assert!(output.status.success() && said.contains(" pages compressed"), "{said}");
         assert!(held <= budget + SLACK, "{held:?} are held; {said}");
         assert!(!said.contains("not managed"), "{said}");
         program.wait_until("all of it is back", |held| held >= Bytes::mib(MIB));
     }
     program.finish();
+}
+
+/// A root of its own, in name spaces of its own.
+struct Root(Scratch);
+
+/// Mounts /proc in the root that is the first word, and runs the others there.
+const ENTER: &str = r#"mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#;
+/// The program's place there.
+const THERE: &str = "/foreign";
+
+impl Root {
+    fn with(kind: Kind) -> Option<Self> {
+        require("unshare")?;
+        machine::is_root().then_some(())?;
+        let root = Scratch::new("root");
+        for folder in ["proc", "bin", "tmp"] {
+            fs::create_dir(root.path(folder)).expect("there is room");
+        }
+        build(&root.path("foreign"), kind)?;
+        Some(Self(root))
+    }
+
+    /// Returns words that run those behind them there.
+    fn words(&self, spaces: &str) -> Vec<OsString> {
+        let mut words: Vec<OsString> =
+            ["unshare", spaces, "sh", "-c", ENTER].map(Into::into).into();
+        words.push(self.0.path("").into());
+        words
+    }
+
+    /// Puts a shell there, and returns words that run those behind them below it, as processes of a
+    /// name space of their own.
+    fn words_below_a_shell(&self) -> Option<Vec<OsString>> {
+        fs::copy(require("busybox")?, self.0.path("bin/sh")).expect("there is room");
+        let mut words = self.words("-mnpf");
+        words.extend(["/bin/sh", "-c", r#""$0" "$@"; exit $?"#].map(OsString::from));
+        Some(words)
+    }
+}
+
+/// Attaches to the program from outside.
+fn attach_in_another_root(kind: Kind) -> Option<()> {
+    let root = Root::with(kind)?;
+    let program = Program::start(root.words("-mn"), Path::new(THERE));
+    attach_to(program, kind.name, || vec![machine::coldpress().into()]);
+    if matrix::is_all() {
+        let words = root.words_below_a_shell()?;
+        let program = Program::start(words, Path::new(THERE)).below(THERE);
+        attach_to(program, kind.name, || vec![machine::coldpress().into()]);
+    }
     Some(())
+}
+
+/// Runs the program in a run whose programs change the root: it is found there.
+fn run_in_another_root(kind: Kind) -> Option<()> {
+    let root = Root::with(kind)?;
+    for words in [root.words("-mn"), root.words_below_a_shell()?] {
+        let job = Job::new("foreign, elsewhere", &words[0]).args(words[1..].iter().cloned());
+        let job = job.args([THERE, &MIB.to_string(), "2", "3"]).shares();
+        super::compare(&job, HALF);
+    }
+    Some(())
+}
+
+#[test]
+fn they_are_managed_in_another_root_too() {
+    let lane = |kind: Kind| if kind.name == "static, glibc" { Lane::Short } else { Lane::Long };
+    let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_alone());
+    let pairs: Vec<_> = kinds.map(|kind| (format!("{}, attached to", kind.name), kind)).collect();
+    let attached = pairs
+        .iter()
+        .map(|(name, kind)| (&**name, lane(*kind), *kind, attach_in_another_root as fn(_) -> _));
+    let run = pairs
+        .iter()
+        .map(|(_, kind)| (kind.name, Lane::Long, *kind, run_in_another_root as fn(_) -> _));
+    let cases: Vec<_> = attached
+        .chain(run)
+        .map(|(name, lane, kind, one)| case(name, lane, move || one(kind)))
+        .collect();
+    matrix::run(&cases);
 }
 
 /// Runs `one` with each kind of program in each place; in `make test` with those that `is_short`.

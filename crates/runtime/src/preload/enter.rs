@@ -28,6 +28,9 @@ struct Words {
     is_told_of_memory: usize,
     /// 1 if calls that start threads and programs do, else 0.
     is_told_of_starts: usize,
+    /// The descriptor of the run's directory and 1, where the program cannot reach it by its path;
+    /// else 0.
+    directory: usize,
     /// Where memory begins and ends that lies above a thread's stack, in one mapping with it. Zeros
     /// follow.
     beside_stacks: [[usize; 2]; BESIDE_STACKS_MAX],
@@ -50,6 +53,7 @@ static WORDS: Once<Words> = Once(UnsafeCell::new(Words {
     placed: [0; 2],
     is_told_of_memory: 0,
     is_told_of_starts: 0,
+    directory: 0,
     beside_stacks: [[0; 2]; BESIDE_STACKS_MAX],
     variables: [0; PUT_IN_VARIABLES_MAX],
 }));
@@ -146,7 +150,9 @@ unsafe extern "C" fn main() -> ! {
         CONTROL.stay.keep_none();
     }
     starting::note_worth(run.budget, words.is_told_of_memory != 0);
-    if !starting::is_worth_it() {
+    run.directory = words.directory.checked_sub(1).map(|number| number as i32);
+    // Later the program does not have that descriptor.
+    if !starting::is_worth_it() && run.directory.is_none() {
         // A thread of the program starts the service when it is.
         beside::exit_process(0);
     }

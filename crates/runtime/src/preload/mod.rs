@@ -30,6 +30,7 @@ mod view;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
+use core::fmt::Write;
 use core::mem;
 use core::ops::Range;
 use core::ptr;
@@ -45,11 +46,12 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use self::environment::value_of;
 use crate::control::Control;
+use crate::link::Note;
 use crate::policy::{self, Ring};
 use crate::service::{self, Start};
 use crate::wire::{
-    BESIDE_STACKS_MAX, BUDGET_VARIABLE, SERVICE_STACK_BYTES, SOCKET_PATH_MAX, SOCKET_VARIABLE,
-    VIEW_VARIABLE, View,
+    BESIDE_STACKS_MAX, BUDGET_VARIABLE, Loudness, SERVICE_STACK_BYTES, SOCKET_PATH_MAX,
+    SOCKET_VARIABLE, VIEW_VARIABLE, View,
 };
 
 static CONTROL: Control = Control::new();
@@ -64,6 +66,7 @@ static RUN: Fresh<Run> = Fresh::new(Run {
     main_area: None,
     is_forked: false,
     placed: 0..0,
+    directory: None,
     beside_stacks: [[0; 2]; BESIDE_STACKS_MAX],
     start: None,
 });
@@ -90,6 +93,9 @@ struct Run {
     is_forked: bool,
     /// Where the library lies, if the command has put it there; else nowhere.
     placed: Range<usize>,
+    /// The descriptor of the run's directory, for the first service of a program that cannot reach
+    /// the directory by its path.
+    directory: Option<i32>,
     /// What lies beside stacks, for the first service, if the command has told of it.
     beside_stacks: [[usize; 2]; BESIDE_STACKS_MAX],
     start: Option<Start>,
@@ -207,6 +213,29 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
 }
 
 impl Run {
+    /// Makes the socket's path lead through the descriptor that this service has of the run's
+    /// directory, if it has one: for itself, and for the services of children.
+    fn go_by_descriptor(&mut self) {
+        let Some(directory) = self.directory.take() else { return };
+        let mut name = [0; SOCKET_PATH_MAX];
+        let at = run_directory().len();
+        name[..SOCKET_PATH_MAX - at].copy_from_slice(&self.socket[at..]);
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        let mut note = Note::new(Loudness::Verbose);
+        let _ = write!(note, "/proc/{}/fd/{directory}", raw::process_id());
+        let start = &note.bytes()[1..];
+        let length = start.len() + name.to_bytes().len();
+        if length >= SOCKET_PATH_MAX {
+            return;
+        }
+        self.socket = [0; SOCKET_PATH_MAX];
+        self.socket[..start.len()].copy_from_slice(start);
+        self.socket[start.len()..length].copy_from_slice(name.to_bytes());
+        if let Some(start) = &mut self.start {
+            (start.socket, start.directory) = (socket_of_run(), Some(directory));
+        }
+    }
+
     /// Returns whether this is a run of ours, and fills it in from these variables.
     fn read<'e>(&mut self, entries: impl Iterator<Item = &'e [u8]>) -> bool {
         let (mut socket, mut budget, mut is_refused) = (false, false, false);
@@ -231,6 +260,14 @@ impl Run {
         }
         socket && budget
     }
+}
+
+/// Returns the path of the run's socket.
+fn socket_of_run() -> &'static CStr {
+    // SAFETY: the path is written before the program's first thread, or by the service that alone
+    // reads it then.
+    let socket = unsafe { &(*RUN.0.get()).socket };
+    CStr::from_bytes_until_nul(socket).unwrap_or_default()
 }
 
 /// Returns the directory of the run, in which its socket lies.
@@ -300,9 +337,9 @@ fn parent() -> SysResult<Parent> {
 unsafe fn start_process(parent: Parent, main: extern "C" fn() -> !) -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
-    let socket: &'static [u8] = &run.socket;
     run.start = Some(Start {
-        socket: CStr::from_bytes_until_nul(socket).unwrap_or_default(),
+        socket: socket_of_run(),
+        directory: None,
         control: &CONTROL,
         frames: frames(),
         heap_bytes,
@@ -328,7 +365,9 @@ unsafe fn start_process(parent: Parent, main: extern "C" fn() -> !) -> SysResult
 extern "C" fn service_main() -> ! {
     // SAFETY: the thread that starts the service has filled this in, and changes it only after the
     // service has ended.
-    if let Some(start) = unsafe { &(*RUN.0.get()).start } {
+    let run = unsafe { &mut *RUN.0.get() };
+    run.go_by_descriptor();
+    if let Some(start) = &run.start {
         service::run(start);
     }
     beside::exit_process(0)

@@ -52,6 +52,8 @@ const CORE_PART: usize = 96;
 pub(crate) struct Start {
     /// The launcher's socket.
     pub(crate) socket: &'static CStr,
+    /// A descriptor of the run's directory, through which that path leads; it stays open.
+    pub(crate) directory: Option<i32>,
     /// Shared with the program's threads.
     pub(crate) control: &'static Control,
     /// Where the pool and our tables will live; without a span yet.
@@ -90,7 +92,7 @@ pub(super) struct Begun {
 
 impl Begun {
     pub(super) fn begin(start: &Start) -> SysResult<Self> {
-        begin_beside(core::iter::empty())?;
+        begin_beside(start.directory.into_iter())?;
         let program = Program::follow(start.control.program())?;
         let tell = |error: SysError| {
             link::tell_unmanaged(start.socket, &program, format_args!("{error}"));

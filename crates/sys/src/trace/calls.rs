@@ -3,9 +3,13 @@
 use core::ops::Range;
 
 use linux_raw_sys::general as linux;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
 use super::Tracee;
 use crate::error::{SysError, SysResult};
+use crate::{errno, net};
 
 /// No file, for memory that comes from none.
 const NO_FILE: usize = usize::MAX;
@@ -41,6 +45,64 @@ impl Tracee {
     pub fn open(&mut self, path: usize) -> SysResult<usize> {
         let flags = linux::O_RDONLY | linux::O_CLOEXEC;
         self.call("open", linux::__NR_open, [path, flags as usize, 0, 0, 0, 0])
+    }
+
+    /// Gives the program copies of two descriptors of this process, whose numbers there it returns.
+    /// They come by a pair of sockets that the thread makes; `place` leads to a page of the program
+    /// that holds nothing.
+    pub fn give(&mut self, place: usize, files: [BorrowedFd<'_>; 2]) -> SysResult<[usize; 2]> {
+        let kind = (SocketType::SEQPACKET.as_raw() | SocketFlags::CLOEXEC.bits()) as usize;
+        let family = usize::from(AddressFamily::UNIX.as_raw());
+        self.call("socketpair", linux::__NR_socketpair, [family, kind, 0, place, 0, 0])?;
+        let [ours, theirs] = self.numbers_at(place)?;
+        let given = self.send_by(ours, files).and_then(|()| self.receive_by(theirs, place));
+        for socket in [ours, theirs] {
+            self.close(socket)?;
+        }
+        given
+    }
+
+    /// Sends descriptors by the program's socket of this number.
+    fn send_by(&self, socket: usize, files: [BorrowedFd<'_>; 2]) -> SysResult<()> {
+        let pid = Pid::from_raw(self.thread.cast_signed());
+        let pid = pid.ok_or(SysError { call: "pidfd_open", errno: errno::ESRCH })?;
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .map_err(SysError::of("pidfd_open"))?;
+        let socket =
+            rustix::process::pidfd_getfd(&process, socket as i32, PidfdGetfdFlags::empty())
+                .map_err(SysError::of("pidfd_getfd"))?;
+        net::send(socket.as_fd(), b"2", &files)
+    }
+
+    /// Has the thread receive two descriptors by its socket of this number.
+    fn receive_by(&mut self, socket: usize, place: usize) -> SysResult<[usize; 2]> {
+        // A struct msghdr of seven words, a struct iovec for one byte, and room for the message
+        // with the descriptors: its length, level and kind, and their numbers.
+        const HEADER: usize = 7;
+        const VECTOR: usize = 2;
+        const CONTROL: usize = 3;
+        const WORD: usize = size_of::<usize>();
+        let vector = place + HEADER * WORD;
+        let control = vector + VECTOR * WORD;
+        let byte = control + CONTROL * WORD;
+        let words = [0, 0, vector, 1, control, CONTROL * WORD, 0, byte, 1, 0, 0, 0, 0];
+        self.write(place, words.map(usize::to_ne_bytes).as_flattened())?;
+        let flags = RecvFlags::CMSG_CLOEXEC.bits() as usize;
+        self.call("recvmsg", linux::__NR_recvmsg, [socket, place, flags, 0, 0, 0])?;
+        let mut length = [0; WORD];
+        self.read(control, &mut length)?;
+        if usize::from_ne_bytes(length) != CONTROL * WORD {
+            return Err(SysError { call: "recvmsg", errno: errno::EPROTO });
+        }
+        self.numbers_at(control + 2 * WORD)
+    }
+
+    /// Reads two numbers of descriptors.
+    fn numbers_at(&self, place: usize) -> SysResult<[usize; 2]> {
+        let mut bytes = [0; 2 * size_of::<u32>()];
+        self.read(place, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h] = bytes;
+        Ok([[a, b, c, d], [e, f, g, h]].map(|number| u32::from_ne_bytes(number) as usize))
     }
 
     /// Closes a file that [`Tracee::open`] has opened.
