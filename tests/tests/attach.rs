@@ -3,6 +3,9 @@
 //!
 //! Each program checks all that it holds, again and again, and says so at its end.
 
+#[path = "attach/servers.rs"]
+mod servers;
+
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
@@ -47,12 +50,17 @@ impl Program {
         let python = require("python3").filter(|_| may())?;
         let mut command = Command::new(python);
         command.args(["-c", HOLD]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Some(Self::of(command))
+    }
+
+    /// Starts a program that says when it is ready, and at its end whether all was right.
+    fn of(mut command: Command) -> Self {
         let mut program = Self(command.spawn().expect("it is there"));
         let mut ready = [0; READY.len()];
         let output = program.0.stdout.as_mut().expect("it is piped");
         output.read_exact(&mut ready).expect("it says when it is ready");
         assert_eq!(&ready, READY);
-        Some(program)
+        program
     }
 
     fn pid(&self) -> u32 {
@@ -111,11 +119,43 @@ struct Attached(Child);
 
 impl Attached {
     fn to(program: &Program) -> Self {
+        Self::start(program.pid(), BUDGET, 0)
+    }
+
+    /// Attaches to a process. The command is killed when the process that stops the program for it
+    /// makes a request of this number.
+    fn start(process: u32, budget: &str, request: usize) -> Self {
         let mut command = Command::new(coldpress());
-        command
-            .args(["attach", "--memory", BUDGET, "--disk", "none"])
-            .arg(program.pid().to_string());
+        command.args(["attach", "--memory", budget, "--disk", "none"]).arg(process.to_string());
+        command.env("COLDPRESS_TEST_ENDS_AT_TRACE", format!("parent:{request}"));
         Self(command.stderr(Stdio::piped()).spawn().expect("it is built"))
+    }
+
+    /// Whether the command has ended.
+    fn is_over(&mut self) -> bool {
+        self.0.try_wait().expect("it is ours").is_some()
+    }
+
+    /// Attaches to a process, and returns once it has the library.
+    fn begin(process: u32, budget: &str) -> Self {
+        let mut attached = Self::start(process, budget, 0);
+        let maps = || fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let begun = Instant::now();
+        while !maps().contains("libcoldpress") {
+            assert!(begun.elapsed() < LIMIT, "it is not attached to");
+            assert!(!attached.is_over(), "it has ended");
+            sleep(PAUSE);
+        }
+        attached
+    }
+
+    /// Leaves by a signal. Returns what it said.
+    fn leave(self) -> String {
+        self.signal("TERM");
+        let output = self.finish();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said
     }
 
     fn signal(&self, signal: &str) {
@@ -194,6 +234,36 @@ fn a_program_outlives_the_command_that_has_attached_to_it() {
     let told = run(&["ctl", &pid, "get"]);
     assert!(String::from_utf8_lossy(&told.stderr).contains("is in no coldpress run"), "{told:?}");
     program.finish();
+}
+
+/// The command is killed at each request of the process that stops the program for it, in `make
+/// test` at some.
+#[test]
+fn a_program_goes_on_whenever_the_command_is_killed_that_attaches_to_it() {
+    let mut killed = 0;
+    for request in (1..).step_by(if matrix::is_all() { 1 } else { 37 }) {
+        let Some(program) = Program::start() else { return };
+        let mut attached = Attached::start(program.pid(), BUDGET, request);
+        let begun = Instant::now();
+        while program.resident() > BUDGET_KIB && !attached.is_over() {
+            assert!(begun.elapsed() < LIMIT, "{request}: nothing happens");
+            sleep(PAUSE);
+        }
+        let is_killed = attached.is_over();
+        attached.signal("TERM");
+        attached.finish();
+        while !program.file("status").contains("TracerPid:\t0") {
+            assert!(begun.elapsed() < LIMIT, "{request}: it is still traced");
+            sleep(PAUSE);
+        }
+        program.finish();
+        if !is_killed {
+            break;
+        }
+        killed += 1;
+    }
+    println!("killed {killed} times");
+    assert!(killed > 1, "{killed}");
 }
 
 #[test]

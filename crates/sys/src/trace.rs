@@ -255,16 +255,21 @@ impl Drop for Tracee {
     }
 }
 
-/// Ends this process at its request of the number that a variable names, for tests.
+/// Ends this process at its request of the number that a variable names, for tests; its parent, if
+/// the number comes behind `parent:`.
 #[cfg(debug_assertions)]
 fn end_where_told() {
     use core::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // Relaxed: a count.
     let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-    let told = std::env::var("COLDPRESS_TEST_ENDS_AT_TRACE").ok();
-    if told.and_then(|number| number.parse().ok()) == Some(count) {
-        crate::signals::send(raw::process_id(), linux::SIGKILL as i32);
+    let told = std::env::var("COLDPRESS_TEST_ENDS_AT_TRACE").unwrap_or_default();
+    let (process, number) = match told.strip_prefix("parent:") {
+        Some(number) => (raw::parent_id(), number),
+        None => (raw::process_id(), &*told),
+    };
+    if number.parse() == Ok(count) {
+        crate::signals::send(process, linux::SIGKILL as i32);
     }
 }
 
