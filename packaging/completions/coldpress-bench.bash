@@ -1063,12 +1063,16 @@ _coldpress__bench() {
             return 0
             ;;
         coldpress__subcmd__bench__subcmd__start)
-            opts="-h --against --rounds --quick --out --json --help --coldpress"
+            opts="-h --part --against --rounds --quick --out --json --help --coldpress"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --part)
+                    COMPREPLY=($(compgen -W "script kinds attach children" -- "${cur}"))
+                    return 0
+                    ;;
                 --against)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -63,6 +63,10 @@ complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand fit" -l 
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand fit" -l quick -d 'Little work, whose times say nothing'
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand fit" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand fit" -s h -l help -d 'Print a short help; `coldpress-bench help` has more'
+complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand start" -l part -d 'What to measure; several are possible, and all is the default' -r -f -a "script\t'A program that does nothing, and a script of many'
+kinds\t'Programs of each kind, static ones among them, and their first touches'
+attach\t'How long programs stand still that are attached to and left'
+children\t'A program that starts 200 static ones a second'"
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand start" -l against -d 'Compare with another build of coldpress' -r -F
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand start" -l rounds -d 'Rounds, in each of which every side has a turn' -r
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand start" -l out -d 'Directory to keep the figures in, too' -r -f -a "(__fish_complete_directories)"

@@ -91,8 +91,17 @@ impl Launcher {
 
     /// Returns the command that runs the program of `plain` under `coldpress run` with `options`.
     pub(super) fn managed<S: AsRef<OsStr>>(&self, options: &[S], plain: &Command) -> Command {
+        self.run_saying("--quiet", options, plain)
+    }
+
+    /// As [`Launcher::managed`], and it says what it does.
+    pub(super) fn verbose<S: AsRef<OsStr>>(&self, options: &[S], plain: &Command) -> Command {
+        self.run_saying("--verbose", options, plain)
+    }
+
+    fn run_saying<S: AsRef<OsStr>>(&self, how: &str, options: &[S], plain: &Command) -> Command {
         let mut command = Command::new(&self.file);
-        command.args(["run", "--quiet"]).args(options).arg("--");
+        command.args(["run", how]).args(options).arg("--");
         command.arg(plain.get_program()).args(plain.get_args());
         command
     }
@@ -102,6 +111,14 @@ impl Launcher {
         let mut command = Command::new(&self.file);
         command.arg("advise").args(options).arg("--");
         command.arg(plain.get_program()).args(plain.get_args());
+        command
+    }
+
+    /// Returns the command that attaches to a process with a budget, and says so.
+    pub(super) fn attach(&self, process: u32, budget_mib: usize) -> Command {
+        let mut command = Command::new(&self.file);
+        command.args(["attach", "--verbose", "--disk", "none", "--memory"]);
+        command.args([format!("{budget_mib}Mi"), process.to_string()]);
         command
     }
 

@@ -17,7 +17,7 @@ use super::policy::PolicyArgs;
 use super::pools::options::PoolsArgs;
 use super::programs::options::ProgramsArgs;
 use super::slab::SlabArgs;
-use super::start::StartArgs;
+use super::start::options::StartArgs;
 use super::swap::options::SwapArgs;
 use super::trees::options::TreesArgs;
 use super::view::options::ViewArgs;

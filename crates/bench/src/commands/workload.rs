@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::fork::options::ForksArgs;
 use super::pages::{FAULT_NS_MIN, fresh, make_page, page_random, pages_of};
-use super::start::SCRIPT_PROCESSES;
+use super::start::{ChildrenArgs, SCRIPT_PROCESSES};
 use super::swap::options::TouchArgs;
 use super::zswap::options::{JobArgs, JobsArgs};
-use super::{fork, swap, zswap};
+use super::{fork, start, swap, zswap};
 use crate::codecs::heap::Heap;
 use crate::commands::say;
 use crate::descriptors::{Descriptor, Plan};
@@ -73,6 +73,8 @@ pub(crate) enum Workload {
     Allocate,
     /// Runs a shell script that starts many processes
     Script,
+    /// Starts many programs a second
+    Children(ChildrenArgs),
     /// Builds maps and records, says that it is ready, and waits for the end of its input
     Heap,
     /// Runs a slab allocator's model with one layout of descriptors
@@ -102,6 +104,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
         Workload::Touch(args) => swap::touch(args),
         Workload::Jobs(args) => zswap::jobs(args),
         Workload::Forks(args) => fork::forks(args),
+        Workload::Children(args) => start::children(args),
         Workload::Job(args) => Some(zswap::job(args)),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
