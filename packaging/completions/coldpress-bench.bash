@@ -971,7 +971,7 @@ _coldpress__bench() {
             fi
             case "${prev}" in
                 --program)
-                    COMPREPLY=($(compgen -W "python redis sqlite sort node java compile polars chdb jq java-g1 git ruby nix" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "python redis sqlite sort node java compile polars chdb jq java-g1 git ruby nix prometheus restic" -- "${cur}"))
                     return 0
                     ;;
                 --share)

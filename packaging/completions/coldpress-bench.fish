@@ -179,7 +179,9 @@ jq\t''
 java-g1\t''
 git\t''
 ruby\t''
-nix\t''"
+nix\t''
+prometheus\t''
+restic\t''"
 complete -c coldpress-bench -n "__fish_coldpress_bench_using_subcommand programs" -l share -d 'The memory, of the most that the program holds by itself' -r -f -a "total-50\t'Half of the data, compressed pages included'
 total-75\t'Three quarters of the data, compressed pages included'
 total-25\t'A quarter of the data, compressed pages included'

@@ -11,6 +11,7 @@
 
 pub(super) mod contest;
 pub(super) mod figures;
+mod injected;
 pub(super) mod jobs;
 pub(super) mod options;
 pub(super) mod tables;
@@ -56,9 +57,21 @@ pub(super) fn measure(launcher: &Launcher, args: &ProgramsArgs) -> Result<Report
         args.share.name(),
         contest.rounds
     );
+    let injected = injected::measure(&contest, &jobs)?;
+    if injected.is_some() {
+        about.push_str(
+            "\nInjected: a static program takes LD_PRELOAD away, so that the library is put in\n\
+             while the program runs; half of what it holds.",
+        );
+    }
     name_missing(&mut about, &missing);
     let ratio = mean(blocks.iter().filter_map(|block| block.ratio(|turn| turn.seconds)));
+    let (of_injected, more_goals, more_numbers) = match injected {
+        Some((table, goals, numbers)) => (Some(table), goals, numbers),
+        None => (None, Vec::new(), Value::Null),
+    };
     let numbers = json!({
+        "injected": more_numbers,
         "share": args.share.name(),
         "rounds": contest.rounds,
         "missing": missing,
@@ -66,12 +79,13 @@ pub(super) fn measure(launcher: &Launcher, args: &ProgramsArgs) -> Result<Report
         "ratio_goal": RATIO_GOAL,
         "programs": blocks.iter().map(Block::json).collect::<Vec<Value>>(),
     });
-    let tables = vec![
+    let contest_tables = [
         times(&blocks, "seconds", |turn| turn.seconds),
         times(&blocks, "CPU seconds", |turn| turn.cpu_seconds),
         memory(&blocks),
     ];
-    let goals = ratio.map(|ratio| goal(&blocks, ratio)).into_iter().collect();
+    let tables = contest_tables.into_iter().chain(of_injected).collect();
+    let goals = ratio.map(|ratio| goal(&blocks, ratio)).into_iter().chain(more_goals).collect();
     Ok(Report { name: "programs", about, tables, goals, numbers })
 }
 

@@ -233,7 +233,7 @@ impl Program<'_> {
     /// Returns the command of the program, which is stopped at the limit with all that it has
     /// started.
     fn limited(&self) -> Command {
-        let command = self.job.command(self.place);
+        let command = self.job.command(self.place, "");
         let mut limited = Command::new("timeout");
         limited.args(["--kill-after", GRACE, &self.args.limit.to_string()]);
         limited.arg(command.get_program()).args(command.get_args());

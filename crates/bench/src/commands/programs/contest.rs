@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 
 use crate::kernel::{Peer, Ran};
 use crate::usage::Usage;
 use coldpress_common::failure::Result;
 use coldpress_sys::Bytes;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::figures::{Block, Line, Turn, cut};
@@ -70,11 +72,9 @@ impl<'a> Contest<'a> {
     fn block(&self, job: &Job, peers: &[Peer], missing: &mut Vec<String>) -> Result<Option<Block>> {
         let (bench, name) = (self.bench, job.name);
         note(format!("{bench}: {name}: what it holds, and limits"));
-        let program = Program::new(job, &self.args.directory)?;
         // The first run fills the page cache: a cgroup is charged for the pages that it brings in.
-        let wanted = self.plain(&program, None)?.1;
-        let program = Program { wanted, ..program };
-        let peak = self.ours(&program, PLENTY)?.held;
+        let program = self.ready(job)?;
+        let peak = self.held_by_itself(&program)?;
         let memory = memory_of(name, (self.share, peak), peers, missing, |peer, limit| {
             self.kernel(peer, &program, limit).map(|turn| (turn.pool, turn.kills))
         })?;
@@ -85,18 +85,35 @@ impl<'a> Contest<'a> {
         let mut plain = Vec::new();
         for round in 0..self.rounds as usize {
             note(format!("{bench}: {name}: round {} of {}", round + 1, self.rounds));
-            plain.push(self.plain(&program, Some(&program.wanted))?.0);
+            plain.push(self.alone(&program)?);
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
                 let line = &mut lines[index];
                 let turn = match line.contestant {
-                    Contestant::Ours => self.ours(&program, &line.limit.0.to_string())?,
+                    Contestant::Ours => self.ours(&program, &line.limit.0.to_string())?.0,
                     Contestant::Kernel(peer) => self.kernel(peer, &program, line.limit)?,
                 };
                 line.turns.push(turn);
             }
         }
         Ok(Some(Block { program: name, figures: job.figures, peak, plain, lines }))
+    }
+
+    /// Prepares a program, and runs it once: its output is what is wanted.
+    pub(super) fn ready<'j>(&self, job: &'j Job) -> Result<Program<'j>> {
+        let program = Program::new(job, &self.args.directory)?;
+        let wanted = self.plain(&program, None)?.1;
+        Ok(Program { wanted, ..program })
+    }
+
+    /// Returns the most memory that a program holds by itself.
+    pub(super) fn held_by_itself(&self, program: &Program<'_>) -> Result<Bytes> {
+        Ok(self.ours(program, PLENTY)?.0.held)
+    }
+
+    /// Runs a program without any limit.
+    pub(super) fn alone(&self, program: &Program<'_>) -> Result<Turn> {
+        Ok(self.plain(program, Some(&program.wanted))?.0)
     }
 
     /// Runs a program without any limit. Also returns its output.
@@ -119,21 +136,24 @@ impl<'a> Contest<'a> {
         Ok(Turn::new(&ran, &usage, held, figures))
     }
 
-    fn ours(&self, program: &Program, memory: &str) -> Result<Turn> {
+    /// Runs a program within a budget. Also returns the statistics of the run.
+    pub(super) fn ours(&self, program: &Program<'_>, memory: &str) -> Result<(Turn, Value)> {
         let name = format!("{} over coldpress", program.job.name);
         let directory = self.sides.directory.as_os_str();
         let options = ["--memory".as_ref(), memory.as_ref(), "--disk".as_ref(), directory];
         let (ran, usage, stats) = self.sides.ours(&name, &options, &program.command())?;
         let figures = check(&name, &ran, program.job, Some(&program.wanted))?.1;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
-        Ok(Turn::new(&ran, &usage, held, figures))
+        Ok((Turn::new(&ran, &usage, held, figures), stats))
     }
 }
 
 /// A program with its files.
-struct Program<'a> {
+pub(super) struct Program<'a> {
     job: &'a Job,
-    directory: TempDir,
+    directory: Rc<TempDir>,
+    /// The words that start it, if any.
+    words: String,
     /// The expected output, without figures.
     wanted: Vec<u8>,
 }
@@ -147,12 +167,19 @@ impl<'a> Program<'a> {
             job.prepare(directory.path()).map(|()| directory)
         };
         let no_files = |error| failed(format!("{}: no files for it: {error}", job.name));
-        Ok(Self { job, directory: ready().map_err(no_files)?, wanted: Vec::new() })
+        let directory = Rc::new(ready().map_err(no_files)?);
+        Ok(Self { job, directory, words: String::new(), wanted: Vec::new() })
+    }
+
+    /// Returns the same program, started by these words.
+    pub(super) fn started_by(&self, words: &str) -> Self {
+        let (directory, wanted) = (Rc::clone(&self.directory), self.wanted.clone());
+        Self { job: self.job, directory, words: words.to_owned(), wanted }
     }
 
     fn command(&self) -> Command {
         let directory: &Path = self.directory.path();
-        self.job.command(directory)
+        self.job.command(directory, &self.words)
     }
 }
 

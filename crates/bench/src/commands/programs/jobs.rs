@@ -74,7 +74,7 @@ done"##;
 pub(crate) const PYTHON: &str = "python3 -c 'import sys; print(sys.executable)' > python";
 
 /// All programs.
-pub(super) const ALL: [Job; 14] = [
+pub(super) const ALL: [Job; 16] = [
     Job {
         name: "python",
         needs: &["python3"],
@@ -190,6 +190,22 @@ pub(super) const ALL: [Job; 14] = [
         run: "NIX_STATE_DIR=$PWD NIX_STORE_DIR=$PWD exec nix-instantiate --eval attributes.nix",
         figures: &[],
     },
+    Job {
+        name: "prometheus",
+        needs: &["prometheus", "promtool", "curl"],
+        files: &[("prometheus.sh", include_str!("prometheus.sh"))],
+        prepare: "exec sh prometheus.sh fill",
+        run: "exec sh prometheus.sh run $1",
+        figures: &[],
+    },
+    Job {
+        name: "restic",
+        needs: &["restic"],
+        files: &[("restic.sh", include_str!("restic.sh"))],
+        prepare: LINES,
+        run: "exec sh restic.sh $1",
+        figures: &[],
+    },
 ];
 
 /// Returns the program of this name, if there is one.
@@ -217,10 +233,11 @@ impl Job {
         output.status.success().then_some(()).ok_or_else(|| io::Error::other(said.into_owned()))
     }
 
-    /// Returns the command of one run, in the directory with the program's files.
-    pub(crate) fn command(&self, directory: &Path) -> Command {
+    /// Returns the command of one run, in the directory with the program's files. `words` start the
+    /// program, if there are any.
+    pub(crate) fn command(&self, directory: &Path, words: &str) -> Command {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", &format!("cd \"$0\" && {}", self.run)]).arg(directory);
+        command.args(["-c", &format!("cd \"$0\" && {}", self.run)]).arg(directory).arg(words);
         command
     }
 }
@@ -255,7 +272,7 @@ mod tests {
             figures: &[],
         };
         job.prepare(directory.path()).unwrap();
-        assert_eq!(job.command(directory.path()).output().unwrap().stdout, b"1\n1\n");
+        assert_eq!(job.command(directory.path(), "").output().unwrap().stdout, b"1\n1\n");
         let error = Job { prepare: "cat absent", ..job }.prepare(directory.path()).unwrap_err();
         assert!(error.to_string().contains("absent"), "{error}");
     }
