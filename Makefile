@@ -41,6 +41,9 @@ EDGES := --test edges --test cannot_manage --test noticed --test containers --te
 	--test account --test bench --test foreign --test attach --test recipes
 # Those of which `make long` runs what `make test` leaves out.
 LONG := budget day_one forks helper metrics proactive rest sharing view
+# What `make kernels` boots, and the files of which tests run there.
+KERNELS := 5.10 6.1 6.12 newest
+INSIDE := budget limits
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
@@ -65,8 +68,8 @@ SKIPPED := [ "$(CI)" != true ]
 
 .DEFAULT_GOAL := help
 .PHONY: help bootstrap build static demo test begin-times check unit system containers machines \
-	stress suites edges long soak cases packages report-check docs docs-check deny loom miri sanitize \
-	fuzz bench install clean
+	kernels stress suites edges long soak cases packages report-check docs docs-check deny loom \
+	miri sanitize fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -131,9 +134,21 @@ machines: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 machines: export COLDPRESS_GUEST := $(TARGET)/guest
 machines: bootstrap ## guests of QEMU within a budget, one, and four together (minutes)
 	@scripts/bootstrap-tests machines
-	@scripts/fetch-guest $(COLDPRESS_GUEST)
+	@scripts/fetch-kernel $(COLDPRESS_GUEST) 6.1
 	$(BUILD_TESTED) --test machines
 	$(TESTS) --test machines -- --test-threads=1 --nocapture
+
+# The tests that run inside are built here, and found there by the messages of cargo.
+kernels: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+kernels: export COLDPRESS_KERNELS := $(TARGET)/kernels
+kernels: export COLDPRESS_BUILT := $(TARGET)/kernels/built.json
+kernels: bootstrap ## other kernels, with cgroups of version 2, in QEMU (half an hour)
+	@scripts/bootstrap-tests machines
+	@for name in $(KERNELS); do scripts/fetch-kernel $(COLDPRESS_KERNELS)/$$name $$name; done
+	$(BUILD_TESTED) --test kernels
+	@$(TESTS) $(INSIDE:%=--test %) --no-run --message-format=json >$(COLDPRESS_BUILT)
+	@begun=$$(date +%s); $(TESTS) --test kernels -- --test-threads=1 --nocapture; status=$$?; \
+		echo "kernels: $$(($$(date +%s) - begun)) s"; exit $$status
 
 # `make system` gives the same methods 15 seconds, all together. The library checks its tables
 # meanwhile.

@@ -5,14 +5,15 @@
 //! [`harness`] runs one job plain or within a budget and compares, [`watch`] samples memory of a
 //! process tree, [`cases`] judges programs of many small cases, [`matrix`] runs cases of which some
 //! are known to fail, [`machine`] finds programs and makes scratch places, [`cgroup`] makes a
-//! limited memory cgroup, [`container`] what a container is made of, [`soak`] what
-//! our processes hold over a long time, and [`terminal`] runs a command in a terminal and sees its
-//! screen.
+//! limited memory cgroup, [`container`] what a container is made of, [`guest`] what a guest of
+//! QEMU's starts from, [`soak`] what our processes hold over a long time, and [`terminal`] runs a
+//! command in a terminal and sees its screen.
 #![forbid(unsafe_code)]
 
 pub mod cases;
 pub mod cgroup;
 pub mod container;
+pub mod guest;
 pub mod harness;
 pub mod machine;
 pub mod matrix;

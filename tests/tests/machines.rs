@@ -17,10 +17,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
+use coldpress_tests::guest::Accelerator;
 use coldpress_tests::harness::{Fraction, Job, Live, Run, check};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 use control::Control;
-use guest::{Accelerator, Guest, Work};
+use guest::{Guest, TCG, Work};
 
 /// Time limit of a guest, and of each of its steps: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
@@ -92,7 +93,7 @@ fn balloon(guest: &Guest, accelerator: Accelerator) {
 #[test]
 fn a_guest_and_its_balloon_live_in_a_third_of_its_memory() {
     let Some(guest) = Guest::new() else { return };
-    balloon(&guest, Accelerator::Tcg);
+    balloon(&guest, TCG);
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn what_a_guest_reports_as_free_is_given_up() {
     // The guest waits for the balloon as long as this test needs it to.
     let backend = format!("memory-backend-ram,id=ram,size={MIB}M");
     let job = guest
-        .job(MIB, Accelerator::Tcg, WORK)
+        .job(MIB, TCG, WORK)
         .args(["-device", "virtio-balloon-pci,free-page-reporting=on"])
         .args(["-object", &backend, "-machine", "memory-backend=ram"])
         .args(["-sandbox", SANDBOX]);
@@ -141,7 +142,7 @@ fn shared_memory_of_a_guest_is_counted_and_told() {
     for backend in ["memory-backend-ram,share=on", "memory-backend-memfd"] {
         let backend = format!("{backend},id=ram,size={SMALL_MIB}M");
         let job = guest
-            .job(SMALL_MIB, Accelerator::Tcg, SMALL_WORK)
+            .job(SMALL_MIB, TCG, SMALL_WORK)
             .args(["-object", &backend, "-machine", "memory-backend=ram"])
             .shares();
         let run = job.managed(Bytes::mib(SMALL_MIB / 2));
@@ -161,7 +162,7 @@ fn four_guests_share_one_budget() {
         .arg(fixture("guests.sh"))
         .arg(guest.folder())
         .args([COUNT.to_string(), SMALL_MIB.to_string()])
-        .args(Guest::words(Accelerator::Tcg, SMALL_WORK));
+        .args(Guest::words(TCG, SMALL_WORK));
     let plain = job.plain();
     println!("{plain}");
     let said = String::from_utf8_lossy(&plain.stdout);

@@ -3,37 +3,16 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
 
+use coldpress_tests::guest::{Accelerator, CodeMemory, Files, QEMU};
 use coldpress_tests::harness::Job;
-use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::machine::{self, fixture, require};
 
-/// The program that runs guests.
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
-
-/// What runs the guest's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accelerator {
-    /// QEMU itself, with a thread for each of the guest's processors.
-    Tcg,
-    /// The processor.
-    Kvm,
-}
-
-impl Accelerator {
-    /// Returns the words for QEMU. Translated code stays in place, and QEMU keeps a part of the
-    /// machine's memory for it if nothing else is said. The kernel and the program here run as fast
-    /// with 16 MiB of it.
-    fn words(self) -> [&'static str; 4] {
-        let words = match self {
-            Self::Tcg => "tcg,thread=multi,tb-size=16",
-            Self::Kvm => "kvm",
-        };
-        ["-accel", words, "-cpu", "max"]
-    }
-}
+/// How guests run without KVM: QEMU's memory for translated code would stay in place.
+pub(crate) const TCG: Accelerator = Accelerator::Tcg(CodeMemory::Little);
 
 /// What the program in a guest does, in MiB (see `fixtures/guest.c`).
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +35,7 @@ impl Work {
 
 /// The files that a guest starts from.
 pub(crate) struct Guest {
-    scratch: Scratch,
+    files: Files,
 }
 
 impl Guest {
@@ -67,44 +46,33 @@ impl Guest {
             println!("skipped: left to `make machines`, which fetches a guest's kernel");
             return None;
         };
-        require(QEMU)?;
-        let (busybox, compiler) = (require("busybox")?, require("musl-gcc")?);
-        // The guest has no loader. `ldd` fails where a program needs none.
-        let is_static = Command::new("ldd").arg(&busybox).output();
-        if is_static.is_ok_and(|output| output.status.success()) {
-            machine::skip("busybox is not static; Debian has it as busybox-static");
+        if !fetched.is_dir() {
+            machine::skip("the guest's kernel was not fetched");
             return None;
         }
-        let guest = Self { scratch: Scratch::new("guest") };
-        symlink(fetched.join("vmlinuz"), guest.folder().join("vmlinuz")).expect("there is room");
-        let root = guest.folder().join("root");
-        for folder in ["bin", "dev", "modules", "proc"] {
-            fs::create_dir_all(root.join(folder)).expect("there is room");
-        }
-        fs::copy(&busybox, root.join("bin/busybox")).expect("there is room");
-        symlink("busybox", root.join("bin/sh")).expect("there is room");
+        let compiler = require("musl-gcc")?;
+        let files = Files::new("guest-init.sh")?;
+        let root = files.root();
+        symlink(fetched.join("vmlinuz"), files.beside("vmlinuz")).expect("there is room");
         for entry in fs::read_dir(fetched.join("modules")).expect("it was fetched").flatten() {
             let copy = root.join("modules").join(entry.file_name());
             fs::copy(entry.path(), copy).expect("there is room");
         }
-        let init = root.join("init");
-        fs::copy(fixture("guest-init.sh"), &init).expect("there is room");
-        fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).expect("it is ours");
         let mut command = Command::new(compiler);
         command.args(["-static", "-O2", "-o"]).arg(root.join("guest")).arg(fixture("guest.c"));
         assert!(command.status().expect("the compiler starts").success(), "{command:?}");
-        pack(&busybox, &root, &guest.folder().join("initrd"));
-        Some(guest)
+        files.pack();
+        Some(Self { files })
     }
 
     /// Returns the folder with `vmlinuz` and `initrd`.
     pub(crate) fn folder(&self) -> PathBuf {
-        self.scratch.path("")
+        self.files.beside("")
     }
 
     /// Returns the path of the socket by which QEMU takes commands.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.scratch.path("qmp")
+        self.files.beside("qmp")
     }
 
     /// Returns the words for QEMU that hold for all guests: how they run and what for. The kernel
@@ -134,13 +102,4 @@ impl Guest {
             .args(["-qmp".into(), control])
             .args(Self::words(accelerator, work))
     }
-}
-
-/// Packs the folder `root` into the archive `archive`, as the kernel takes it.
-fn pack(busybox: &Path, root: &Path, archive: &Path) {
-    let mut command = Command::new("sh");
-    command.args(["-c", "find . | \"$0\" cpio -o -H newc"]).arg(busybox).current_dir(root);
-    let file = fs::File::create(archive).expect("there is room");
-    let status = command.stdout(file).stderr(Stdio::null()).status();
-    assert!(status.expect("a shell is there").success(), "{command:?}");
 }
