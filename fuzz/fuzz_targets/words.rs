@@ -1,8 +1,8 @@
 //! Words that a user, or /proc, says: sizes, codecs, knobs, lines of maps.
 #![no_main]
 
-use coldpress_common::size::{parse_size, show};
 use coldpress_codec::CodecChoice;
+use coldpress_common::size::{parse_size, show};
 
 #[path = "../../crates/coldpress/src/knobs.rs"]
 #[expect(dead_code, reason = "the command does more with it")]
