@@ -15,9 +15,7 @@ BENCH := $(COMMAND)-bench
 export COLDPRESS_BIN := $(COMMAND)
 # Lints, documentation and tests are of one profile and of all packages: any other choice would
 # compile what they use anew, with other features of it. The preload library alone is linted by
-# itself, for want of the standard library, where crates/coldpress/build.rs has just built it, and
-# with its flags, so that the C code in it is not compiled again.
-LIBRARY_C_FLAGS := -U_FORTIFY_SOURCE -fno-stack-protector -DZSTD_TRACE=0
+# itself, and as what does not unwind, for want of the standard library.
 PROFILE := --locked --profile system
 TESTS := cargo test $(PROFILE) --workspace
 # Runs a part of `make test`, and notes how long that takes.
@@ -100,10 +98,8 @@ begin-times:
 check: bootstrap ## format, lints, tidy, documentation
 	@$(TIMED) "check: format" cargo fmt --all --check
 	@$(TIMED) "check: lints" cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	@CFLAGS="$(CFLAGS) $(LIBRARY_C_FLAGS)" $(TIMED) "check: lints of the library" \
-		cargo clippy --locked --profile preload --target $(shell uname -m)-unknown-linux-gnu \
-		--target-dir $(TARGET)/preload-library --package coldpress-runtime --features preload \
-		--lib -- -D warnings
+	@CARGO_PROFILE_SYSTEM_PANIC=abort $(TIMED) "check: lints of the library" \
+		cargo clippy $(PROFILE) --package coldpress-runtime --features preload --lib -- -D warnings
 	@$(TIMED) "check: tidy" cargo xtask tidy
 	@RUSTDOCFLAGS="-D warnings" $(TIMED) "check: documentation" \
 		cargo doc $(PROFILE) --workspace --no-deps

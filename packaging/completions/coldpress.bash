@@ -168,7 +168,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__attach)
-            opts="-h -m -q -v --help --memory --idle --disk --set --stats --report --metrics --quiet --verbose"
+            opts="-h -m -q -v --help --memory --idle --disk --set --stats --report --metrics --unsafe-fork --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -637,7 +637,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__run)
-            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --report --metrics --record --ready --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
+            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --report --metrics --record --ready --wait --quiet --verbose --allow-unmanaged --no-lend --unsafe-fork --require-managed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

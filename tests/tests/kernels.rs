@@ -4,7 +4,8 @@
 //!
 //! `make kernels` fetches kernels of Debian's and names their folder in COLDPRESS_KERNELS. Each is
 //! booted in QEMU, and runs there programs of other tests, in smaller forms, as translated code is
-//! some ten times as slow, and tests as they were built here. Without the variable all is skipped. COLDPRESS_KERNEL names one kernel that alone is booted.
+//! some ten times as slow, and tests as they were built here. Without the variable all is skipped.
+//! COLDPRESS_KERNEL names one kernel that alone is booted.
 
 #[path = "kernels/guest.rs"]
 mod guest;

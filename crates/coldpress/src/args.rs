@@ -410,7 +410,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// The options of `run` that apply to a whole run, by the names of their fields.
-const OF_A_RUN: [&str; 17] = [
+const OF_A_RUN: [&str; 18] = [
     "memory",
     "idle",
     "codec",

@@ -25,8 +25,8 @@ fn height(name: &str) -> usize {
     LAYERS.iter().position(|row| row.contains(&name)).unwrap_or(LAYERS.len())
 }
 
-/// Returns the layer behind the name of a package (`coldpress-mem`): that of its folder, but for the
-/// command's.
+/// Returns the layer behind the name of a package (`coldpress-mem`): that of its folder, but for
+/// the command's.
 fn layer(name: &str) -> Option<&str> {
     match name {
         "coldpress-cli" => Some("coldpress"),

@@ -188,7 +188,7 @@ struct Program<'a> {
 impl Program<'_> {
     /// Returns what the program prints by itself.
     fn alone(&self) -> Result<Vec<u8>> {
-        let mut command = self.job.command(self.place);
+        let mut command = self.job.command(self.place, "");
         forget_settings(&mut command);
         self.output(&mut command)
     }
@@ -205,7 +205,7 @@ impl Program<'_> {
             "--disk".as_ref(),
             disk,
         ];
-        let mut command = self.launcher.advise(&words, &self.job.command(self.place));
+        let mut command = self.launcher.advise(&words, &self.job.command(self.place, ""));
         forget_settings(&mut command);
         let output = self.output(&mut command)?;
         serde_json::from_slice(&output).map_err(|error| failed(format!("no advice: {error}")))
@@ -224,7 +224,7 @@ impl Program<'_> {
             "--disk".as_ref(),
             disk,
         ];
-        let mut command = self.launcher.managed(&options, &self.job.command(self.place));
+        let mut command = self.launcher.managed(&options, &self.job.command(self.place, ""));
         forget_settings(&mut command);
         if self.output(&mut command)? != wanted {
             return Err(failed("WRONG OUTPUT".to_owned()));

@@ -12,6 +12,14 @@ use serde_json::Value;
 use crate::interrupt::{self, Signals};
 use crate::statistics::Side;
 
+/// Includes a file of the system tests, which run the same programs.
+macro_rules! fixture {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $name))
+    };
+}
+pub(super) use fixture;
+
 /// The name of the measured command, which lies beside this one.
 const COMMAND: &str = "coldpress";
 /// The hidden subcommand that holds the workloads.

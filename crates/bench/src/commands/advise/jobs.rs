@@ -3,7 +3,8 @@
 //!
 //! Each works for one to four seconds by itself, as it runs nine times, most of them slowly.
 
-use crate::commands::programs::jobs::{self, Job, fixture};
+use crate::commands::launch::fixture;
+use crate::commands::programs::jobs::{self, Job};
 
 /// The names of all programs.
 pub(super) const NAMES: [&str; 12] = [

@@ -7,16 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
-use crate::commands::launch::absent;
+use crate::commands::launch::{absent, fixture};
 use crate::interrupt;
-
-/// Includes a file of the system tests, which run the same jobs.
-macro_rules! fixture {
-    ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $name))
-    };
-}
-pub(crate) use fixture;
 
 /// A real program with its work.
 pub(crate) struct Job {
@@ -210,7 +202,7 @@ pub(super) const ALL: [Job; 16] = [
 
 /// Returns the program of this name, if there is one.
 pub(crate) fn named(name: &str) -> Option<&'static Job> {
-    static JOBS: [Job; 14] = ALL;
+    static JOBS: [Job; ALL.len()] = ALL;
     JOBS.iter().find(|job| job.name == name)
 }
 

@@ -7,16 +7,9 @@ use std::{fs, io};
 
 use tempfile::TempDir;
 
-use super::super::launch::absent;
+use super::super::launch::{absent, fixture};
 use super::super::say;
 use crate::interrupt;
-
-/// Includes the source of a program.
-macro_rules! source {
-    ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $name))
-    };
-}
 
 /// A kind of program, and what makes it.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +23,9 @@ pub(in crate::commands) struct Kind {
 /// A file to make a program from: its name and text.
 type Source = (&'static str, &'static str);
 
-const C: Source = ("kind.c", source!("kind.c"));
-const GO: Source = ("kind.go", source!("kind.go"));
-const RUST: Source = ("kind.rs", source!("kind.rs"));
+const C: Source = ("kind.c", fixture!("kind.c"));
+const GO: Source = ("kind.go", fixture!("kind.go"));
+const RUST: Source = ("kind.rs", fixture!("kind.rs"));
 const MUSL: &[&str] = &["-O", "--edition=2024", "--target=x86_64-unknown-linux-musl", "-o"];
 
 /// The kind whose programs get the library from their loader.

@@ -1,7 +1,8 @@
 //! Programs that take a part of the memory that they find, and print a result that follows from
 //! their input alone.
 
-use crate::commands::programs::jobs::{Job, fixture};
+use crate::commands::launch::fixture;
+use crate::commands::programs::jobs::Job;
 
 /// Makes a job for a JVM.
 const fn java(name: &'static str, run: &'static str) -> Job {
