@@ -8,9 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// What a spinner goes through; the last one is of the end.
 const TICKS: &str = "-\\|/ ";
-/// It ends before the last column: a key that the terminal echoes there would begin another line,
-/// and this one would stay.
-const SPINNER: &str = "{spinner} {msg} {elapsed}";
+const SPINNER: &str = "{spinner} {wide_msg} {elapsed}";
 const BAR: &str = "{msg} [{bar:30}] {binary_bytes} of {binary_total_bytes}";
 
 /// A line that shows progress.

@@ -149,9 +149,7 @@ impl Sites {
     /// bytes of it.
     pub(super) fn find_up_to(&mut self, code: &[u8], address: usize, length: usize) {
         // Most bytes begin none of them, and there may be a hundred MiB.
-        let may_begin = |byte: &u8| *byte == MOVE || *byte == MUSL_CLONE[0];
-        let starts = code[..length].iter().enumerate().filter(|(_, byte)| may_begin(byte));
-        for (at, _) in starts {
+        for at in memchr::memchr2_iter(MOVE, MUSL_CLONE[0], &code[..length]) {
             // `mov $nr, %r8d` ends in the same bytes.
             let is_other = at > 0 && code[at - 1] == 0x41;
             let site = Site::at(address + at, &code[at..]).filter(|_| !is_other);
