@@ -29,16 +29,16 @@ UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by threes: a program and its service share one processor, and many tests wait. Those of stress-ng
 # are there to be many, and take their time whatever runs beside them. Those of suites run in
-# `make suites`, those of view in `make long`.
+# `make suites`, those of soak and view in `make long`.
 ALONE := budget idle sharing torture tree walks
-BESIDE := $(filter-out $(ALONE) stress suites view,\
+BESIDE := $(filter-out $(ALONE) soak stress suites view,\
 	$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
 	--test account --test bench --test foreign --test attach --test recipes
 # Those of which `make long` runs what `make test` leaves out.
-LONG := budget day_one forks helper metrics proactive rest sharing view
+LONG := budget day_one forks helper metrics proactive rest sharing soak view
 # What `make kernels` boots, and the files of which tests run there.
 KERNELS := 5.10 6.1 6.12 newest
 INSIDE := budget limits

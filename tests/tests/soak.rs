@@ -6,7 +6,7 @@
 //! without coldpress, and Redis keep its digest. After each round all processes of ours are looked
 //! at; at the end none of their figures may have grown.
 //!
-//! `make test` runs a few short rounds, and `make soak` goes on for SOAK_HOURS.
+//! `make long` runs a few short rounds, and `make soak` goes on for SOAK_HOURS.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
