@@ -71,9 +71,14 @@ impl Kind {
         run.assert_within_budget_and(if self.compiler == "go" { BURST } else { Bytes(0) });
     }
 
-    /// Whether it needs no other file.
+    /// Whether it needs no loader.
     fn is_alone(self) -> bool {
-        !self.name.starts_with("dynamic")
+        !self.name.starts_with("dynamic") && self.name != "Go, moved"
+    }
+
+    /// Whether it starts `echo` meanwhile.
+    fn starts_programs(self) -> bool {
+        matches!(self.compiler, "go" | "rustc")
     }
 
     fn source(self) -> PathBuf {

@@ -197,10 +197,15 @@ impl Root {
         require("unshare")?;
         machine::is_root().then_some(())?;
         let root = Scratch::new("root");
-        for folder in ["proc", "bin", "tmp"] {
+        for folder in ["proc", "bin", "dev", "tmp"] {
             fs::create_dir(root.path(folder)).expect("there is room");
         }
         build(&root.path("foreign"), kind)?;
+        if kind.starts_programs() {
+            fs::copy(require("busybox")?, root.path("bin/echo")).expect("there is room");
+            // What such a program reads. Nothing is in it either.
+            root.write("dev/null", b"");
+        }
         Some(Self(root))
     }
 
