@@ -363,11 +363,17 @@ unsafe fn start_process(parent: Parent, main: extern "C" fn() -> !) -> SysResult
 }
 
 extern "C" fn service_main() -> ! {
+    let run = RUN.0.get();
     // SAFETY: the thread that starts the service has filled this in, and changes it only after the
     // service has ended.
-    let run = unsafe { &mut *RUN.0.get() };
-    run.go_by_descriptor();
-    if let Some(start) = &run.start {
+    if unsafe { (*run).directory.is_some() } {
+        // SAFETY: only a program into which the command has put the library has a descriptor, for
+        // its first service. Of what is changed its threads read the socket alone, in a child, and
+        // a fork waits until the service goes on.
+        unsafe { (*run).go_by_descriptor() };
+    }
+    // SAFETY: as above; from here on nothing of it changes.
+    if let Some(start) = unsafe { &(*run).start } {
         service::run(start);
     }
     beside::exit_process(0)
