@@ -155,7 +155,7 @@ impl Sites {
             let site = Site::at(address + at, &code[at..]).filter(|_| !is_other);
             // The jump is written at once, into one page.
             let fits = |site: &Site| site.address % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
-            self.has_any |= is_call(&code[at..]);
+            self.has_any = self.has_any || is_call(&code[at..]);
             match site {
                 Some(site) if fits(&site) => self.all.push(site),
                 Some(Site { number: FORK | CLONE, .. }) => self.misses_forks = true,
