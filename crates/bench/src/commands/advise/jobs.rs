@@ -97,15 +97,7 @@ print(head(joined$name, 3))
 
 /// What `programs` does not have.
 static OWN: [Job; 8] = [
-    Job {
-        name: "jq",
-        needs: &["jq"],
-        files: &[],
-        prepare: OBJECTS,
-        run: "exec jq -c 'group_by(.key) | map({key: .[0].key, sum: (map(.value) | add)}) \
-              | sort_by(.sum) | [length, .[0:3], .[-3:]]' objects",
-        figures: &[],
-    },
+    Job { name: "jq", needs: &["jq"], files: &[], prepare: OBJECTS, run: jobs::SUMS, figures: &[] },
     Job {
         name: "ruby",
         needs: &["ruby"],

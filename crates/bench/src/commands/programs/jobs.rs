@@ -10,6 +10,11 @@ use std::{fs, io};
 use crate::commands::launch::{absent, fixture};
 use crate::interrupt;
 
+/// The command that sums up the file `objects` by jq.
+pub(crate) const SUMS: &str = "exec jq -c \
+    'group_by(.key) | map({key: .[0].key, sum: (map(.value) | add)}) \
+     | sort_by(.sum) | [length, .[0:3], .[-3:]]' objects";
+
 /// A real program with its work.
 pub(crate) struct Job {
     pub(crate) name: &'static str,
@@ -139,15 +144,7 @@ pub(super) const ALL: [Job; 16] = [
         run: "exec python3 grouped.py 12000000",
         figures: &[],
     },
-    Job {
-        name: "jq",
-        needs: &["jq"],
-        files: &[],
-        prepare: OBJECTS,
-        run: "exec jq -c 'group_by(.key) | map({key: .[0].key, sum: (map(.value) | add)}) \
-              | sort_by(.sum) | [length, .[0:3], .[-3:]]' objects",
-        figures: &[],
-    },
+    Job { name: "jq", needs: &["jq"], files: &[], prepare: OBJECTS, run: SUMS, figures: &[] },
     Job {
         name: "java-g1",
         needs: &["javac", "java"],
